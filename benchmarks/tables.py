@@ -9,9 +9,9 @@ from impls.terminal import aligned, plural
 MOST_ROWS = 10
 RIVALS = ("sum_tree", "peer", "gpu")
 """Primitives whose implementations do the same work, so that one is the fastest; parts of training do not."""
-_HEAD = {"op": "operation", "capacity": "N", "batch": "B", "distribution": "priorities"}
+_HEAD = {"op": "operation", "capacity": "N", "batch": "B", "dtype": "dtype", "distribution": "priorities"}
 """The head of each column of what was asked."""
-_BEST = ("contestant", "fanout", "threads", "dtype", "median_seconds", "low_seconds", "high_seconds")
+_BEST = ("contestant", "fanout", "threads", "status", "median_seconds", "low_seconds", "high_seconds")
 """What a row says of the fastest."""
 
 
@@ -25,8 +25,8 @@ def compare_fastest(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     differing = _differing(record.options for record in timed)
     asked: dict[tuple[Any, ...], list[Measurement]] = {}
     for record in timed:
-        alone = () if record.primitive in RIVALS else (record.cell,)
-        asked.setdefault((*(getattr(record, name) for name in _HEAD), *alone), []).append(record)
+        alone = record.primitive if record.primitive in RIVALS else record.cell
+        asked.setdefault((*(getattr(record, name) for name in _HEAD), alone), []).append(record)
     rows = []
     for where, own in asked.items():
         best, *others = sorted(own, key=lambda record: record.seconds)
@@ -72,7 +72,7 @@ def _write(value: Any) -> str:
 
 
 def _write_best(row: Mapping[str, Any]) -> list[str]:
-    """Write who is the fastest, its time and interval in microseconds, and the next."""
+    """Write who is the fastest, its time and interval in microseconds, ``*`` where it is unstable, and the next."""
     shape = [f"K = {row['fanout']}"] if row["slower"] is not None else []
     shape += [plural(row["threads"], "thread")] if row["threads"] > 1 else []
     best = ", ".join([row["contestant"], *shape, *(f"{name} = {value}" for name, value in row["options"].items())])
@@ -81,7 +81,7 @@ def _write_best(row: Mapping[str, Any]) -> list[str]:
     times = f"{100 * (slower or 0):.0f} %" if (slower or 0) < 1 else f"{1 + (slower or 0):.1f} times"
     return [
         best,
-        _round(1e6 * row["median_seconds"]),
+        _round(1e6 * row["median_seconds"]) + "*" * (row["status"] == "unstable"),
         interval,
         f"{row['next']}, {times} slower" if row["next"] else "",
     ]

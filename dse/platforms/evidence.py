@@ -133,10 +133,13 @@ def find_reached(clock: str, root: Path = ROOT) -> dict[Path, bytes]:
             continue
         # Invariant: what a file of ``reached`` imports is in ``reached`` or in ``waiting``.
         reached[path] = content = path.read_bytes()
-        if path.suffix == ".py":
+        if path.suffix != ".py":
+            continue
+        with contextlib.suppress(SyntaxError):  # of a file that is being written: it counts by its text
             tree = ast.parse(content)
             reached[path] = _compiled(tree)
-            named = {*_WORKER.findall(content.decode()), *_imported(tree, path.relative_to(root).parent.parts)}
+            workers = _WORKER.findall(content.decode(errors="replace"))
+            named = {*workers, *_imported(tree, path.relative_to(root).parent.parts)}
             for module in filter(_FOLLOWED.match, named - modules):
                 waiting += _files(module, root)
             modules |= named

@@ -255,6 +255,11 @@ def test_an_edit_of_what_a_clock_reaches_is_other_code(tmp_path, name, text):
     assert hash_of(tmp_path, **{name: text}) != hash_of(tmp_path / "before")
 
 
+def test_a_file_that_is_being_written_counts_by_its_text(tmp_path):
+    half, more = (hash_of(tmp_path, **{"impls/trees/tree.py": f"def find(leaf:{end}"}) for end in ("", " "))
+    assert half != more
+
+
 UNREACHED = [
     ("impls/trees/tree.py", '# Why.\n\ndef find(leaf):\n    """Return the leaf."""\n\n    return (\n        leaf)'),
     ("impls/trees/__init__.py", ""),
@@ -455,6 +460,16 @@ def test_a_run_shows_the_fastest_of_each_operation_and_by_how_much():
     rows = [(row["op"], row["contestant"], row["fanout"], row["next"], row["slower"]) for row in compare_fastest(found)]
     assert rows == [("draw", "fast", 8, "slow", 1.0), ("update", "slow", 16, None, None)]
     assert write_fastest([]) == []
+
+
+def test_other_dtypes_are_no_rivals_and_an_unstable_time_is_marked():
+    found = [timed("fast", 2e-6, status="unstable"), timed("slow", 4e-6, dtype="float64")]
+    rows = compare_fastest(found)
+    assert [(row["contestant"], row["dtype"], row["next"]) for row in rows] == [
+        ("fast", "float32", None),
+        ("slow", "float64", None),
+    ]
+    assert ["2*" in line.split() for line in write_fastest(rows)] == [False, True, False]
 
 
 def test_parts_of_training_are_rows_by_themselves_with_the_options_in_which_they_differ():
