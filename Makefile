@@ -53,12 +53,12 @@ plugins: $(HOSTED:%=$(PLUGINS)/%/.ready)  ## test our trees inside other librari
 	  echo "$$name: the plug-ins' tests"; \
 	  OMP_NUM_THREADS=1 $(PLUGINS)/$$name/bin/python -m pytest tests/system/test_plugin_*.py -q --strict-skips || exit 1; \
 	done
-	@echo "to time them: $(BIN)/python -m benchmarks plugins"
+	@echo "to time them: $(BIN)/python -m benchmarks run plugins"
 
 gpu: export PYTHONPATH := $(PYTHONPATH)
 gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON=... has CuPy, nothing is installed
 	@$(PYTHON) -c 'import numpy' || { echo "error: $(PYTHON) has no NumPy; name one that has it and CuPy: make gpu PYTHON=..." >&2; exit 2; }
-	$(PYTHON) -m benchmarks gpu
+	$(PYTHON) -m benchmarks run gpu
 	@$(PYTHON) -c 'import pandas, seaborn' 2>/dev/null && $(PYTHON) -m reports || \
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 

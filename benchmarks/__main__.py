@@ -1,25 +1,18 @@
 """How fast are the implementations on this machine? Each command measures one side of it.
 
 sweep      how fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
-list       which results are there?
 compare    is the newer of two commits, or of two files of records, slower?
-peers      how fast and how exact are other libraries' trees compared with ours? With --training: their training loops
-gpu        how fast is the GPU tree on a CUDA device, checked and compared with its rivals?
+peers      how fast and how exact are other libraries' trees compared with ours?
 profile    how long do the primitives of a training workload take?
-share      which share of a serial training step is spent in the tree?
-replay     how fast are whole replay buffers, alone and shared by threads and processes?
-arrangements  how fast does training run in each arrangement of processes, and how near to its bound?
-transports  what do transports of experience and weights cost, alone and inside a running system?
-learning   does training by several processes learn as the serial loop does, and how fast?
-plugins    how much faster do other libraries run on our trees? With --learning: does one of them learn on ours?
-adapt      how many actors and which batch are the fastest, searched in few looks while a loop trains?
+run        answer another question by measuring: run TOPIC, of the topics below
+list       which results are there?
 """
 
 import argparse
 import ast
 import dataclasses
-import importlib
 import json
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -36,12 +29,14 @@ from impls.sumtree.registry import options_of
 from impls.terminal import Parser, aligned, amount, answering
 from impls.training import TrainingError
 
-from .arguments import DEFAULT, about, add_axes, add_common, listed
+from .arguments import DEFAULT, about, add_axes, add_common, among, listed, parser_of
 from .cases import DISTRIBUTIONS, OPS
 from .presets import PRESETS, Block, groups, is_own
 from .run import file_of, show
 from .sentinels import Sentinels
 from .sweep import sweep
+from .topic import measure_topic
+from .topics import list_topics, load_topic
 from .workers import WorkerError, WorkerFaultError
 
 INTERRUPTED = 130
@@ -49,30 +44,12 @@ HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 """What each command answers, in one line; empty where Python leaves docstrings out."""
 
 
-def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
-    """Return the main of a command with a parser of its own, and the words to parse: peers are trees or loops."""
-    name, *rest = words
-    module = ELSEWHERE[name]
-    if name == "peers" and TRAINING in rest:
-        module, rest = "loops.command", [word for word in rest if word != TRAINING]
-    return importlib.import_module(f"{__package__}.{module}").main, rest
-
-
-TRAINING = "--training"
-ELSEWHERE = {
-    "compare": "compare",
-    "peers": "peers",
-    "gpu": "gpu",
-    "profile": "profile.command",
-    "share": "profile.share",
-    "replay": "replay.command",
-    "arrangements": "arrangements.command",
-    "transports": "transports",
-    "learning": "learning.command",
-    "plugins": "plugins.command",
-    "adapt": "adapt",
-}
-"""Commands with a parser of their own, each with its module, which is loaded where it is called."""
+ELSEWHERE = ("compare", "peers", "profile", "run")
+"""Commands with a parser of their own, whose modules are loaded where they are called."""
+DIRECT = ("peers", "profile")
+"""Topics that are commands themselves."""
+GONE = {"peers --training": "loops", **{name: name for name in list_topics() if name not in DIRECT}}
+"""Commands of earlier versions, each with the topic that it is now."""
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
 
 
@@ -83,14 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)
         return 2
+    if explained := _explain_gone(words):
+        print(f"error: {explained}", file=sys.stderr)
+        return 2
     options = None if words[0] in ELSEWHERE else _parser().parse_args(words)
     if _measures(words) and busy.refuses("--anyway" in words):
         return busy.EXIT_CODE
     try:
-        if options is None:
-            run, rest = command_of(words)
-            return run(rest)
-        return int(options.run(options))
+        return _call(words) if options is None else int(options.run(options))
     except (RecordError, TrainingError, ValueError, WorkerError) as error:
         if isinstance(error, WorkerFaultError) or not is_foreseen(error):
             raise
@@ -100,6 +77,43 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; every finished cell is kept, the same command continues from there", file=sys.stderr)
         return INTERRUPTED
+
+
+def _call(words: Sequence[str]) -> int:
+    """Run a command that has a parser of its own."""
+    name, *rest = words
+    if name == "compare":
+        from .compare import main as compare_commits  # noqa: PLC0415  # with its own processes
+
+        return compare_commits(rest)
+    if name == "run":
+        command = _topic_parser().parse_args(rest[:1]).topic
+        return _measure(command, rest[1:], f"run {command}")
+    return _measure(name, rest, name)
+
+
+def _measure(name: str, words: Sequence[str], command: str) -> int:
+    kind = load_topic(name)
+    return int(kind(list(words))) if not isinstance(kind, type) else measure_topic(kind, words, command)
+
+
+def _topic_parser() -> argparse.ArgumentParser:
+    """Return the parser of the name of a topic."""
+    topics = {name: question for name, question in list_topics().items() if name not in DIRECT}
+    doc = "Answer a question by measuring. Every topic has a --help of its own: python -m benchmarks run TOPIC --help"
+    parser = parser_of("run", doc, "transports --preset quick", f"topics:\n{listed(topics)}\n")
+    parser.add_argument("topic", metavar="TOPIC", type=among("topic", *topics), help="a topic of the list below")
+    return parser
+
+
+def _explain_gone(words: Sequence[str]) -> str:
+    """Say what to type in place of a command that there is no more; "" for others."""
+    for gone, topic in GONE.items():
+        name, *options = gone.split()
+        if words[0] == name and {*options} <= {*words}:
+            rest = shlex.join(["run", topic, *(word for word in words[1:] if word not in options)])
+            return f"{gone} is a topic now: python -m benchmarks {rest}"
+    return ""
 
 
 def _measures(words: list[str]) -> bool:

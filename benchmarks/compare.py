@@ -36,7 +36,7 @@ import numpy as np
 
 from dse import records, stats
 from dse.platforms import GitError, commit, files_at, fingerprint, git, is_shallow
-from dse.records import Measurement, RecordError
+from dse.records import Record, RecordError
 from impls.files import lock
 from impls.terminal import Progress, plural
 
@@ -433,22 +433,22 @@ def _machine(facts: Mapping[str, Any]) -> str:
     return f"{facts.get('key')} ({facts.get('cpu', 'unknown processor')}, {plural(facts.get('cores', 1), 'core')})"
 
 
-def _latest(path: Path) -> dict[tuple[str, str], Measurement]:
+def _latest(path: Path) -> dict[tuple[str, str], Record]:
     """Return the latest record of each cell of a tree on each machine, timed or not."""
     found = [one for one in records.read_file(path) if (one.source, one.primitive) == ("measured", "sum_tree")]
     return {records.identity_of(one): one for one in found}
 
 
-def _why_not(record: Measurement | None) -> str:
+def _why_not(record: Record | None) -> str:
     return f"{record.status}, {record.reason}" if record else "no record of it"
 
 
-def _error(record: Measurement) -> float:
+def _error(record: Record) -> float:
     """Return the standard error of ln(median), by the record's interval."""
     return stats.log_sigma(record.low_seconds or 0.0, record.high_seconds or 0.0, 0.0)
 
 
-def _case(record: Measurement) -> Case:
+def _case(record: Record) -> Case:
     workload, _, duplicates = record.distribution.partition("+dup")
     shape = {name: getattr(record, name) for name in (*SHAPE, "options")}
     return Case(**shape, distribution=workload, duplicates=float(duplicates or 0))

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 from dse import platforms, records, stats
 from dse.platforms import busy
 from dse.platforms.evidence import answers, evidence_here, is_done
-from dse.records import Measurement, Status
+from dse.records import Record, Status
 from impls.terminal import Progress, plural
 
 from .cases import Case
@@ -64,15 +64,23 @@ class Stamp:
         machine = {**_machine(), "evidence": evidence_here(clock, libraries, **asked), **facts}
         return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive, machine)
 
-    def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
+    def record(self, case: Case, status: Status, **fields: Any) -> Record:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
         named: dict[str, Any] = {name: getattr(case, name, USUAL.get(name)) for name in SHAPE}
         named |= {"options": dict(case.options), "distribution": getattr(case, "workload", "uniform")}
         named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
-        return Measurement(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
+        return Record(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
 
-    def timed(self, case: Case, timing: Timing, where: Mapping[str, Any] | None = None, **fields: Any) -> Measurement:
-        """Make a record of a timed case; ``where`` adds to the machine: the CPUs it was kept on, a device."""
+    def timed(
+        self,
+        case: Case,
+        timing: Timing,
+        facts: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Record:
+        """Make a record of a timed case; ``facts`` say how: the CPUs it was kept on, a device; ``metrics`` are what
+        else was found."""
         interval = timing.interval
         return self.record(
             case,
@@ -82,14 +90,14 @@ class Stamp:
             median_seconds=interval.median,
             low_seconds=interval.low,
             high_seconds=interval.high,
-            **{"machine": {**self.machine, **(where or {})}, **fields},
+            **{"machine": {**self.machine, **(facts or {}), **(metrics or {})}, **fields},
         )
 
     def cell(self, case: Case, **fields: Any) -> str:
         """Return the ``cell`` by which the case's record is found again."""
         return self.record(case, "skipped", **fields).cell
 
-    def known(self, path: Path) -> list[Measurement]:
+    def known(self, path: Path) -> list[Record]:
         """Read the records of a file that answer what this run asks for; none where there is no file."""
         kept = records.read_file(path) if path.exists() else []
         return [record for record in kept if answers(record.machine, self.machine)]
@@ -111,7 +119,7 @@ class Tally:
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     keys: list[str] = dataclasses.field(default_factory=list)
-    found: list[Measurement] = dataclasses.field(default_factory=list)
+    found: list[Record] = dataclasses.field(default_factory=list)
 
     @property
     def noise_floor(self) -> float:
@@ -156,13 +164,13 @@ def run(
     groups: Sequence[Sequence[Cell]],
     path: Path,
     stamp: Stamp,
-    measure: Callable[[list[Cell]], Iterable[Measurement]],
+    measure: Callable[[list[Cell]], Iterable[Record]],
     options: Namespace,
     *,
     name: Callable[[Cell], str] | None = None,
     most_seconds: float = math.inf,
     unit: str = "",
-    told: Callable[[Cell], str] | None = None,
+    describe: Callable[[Cell], str | None] | None = None,
     sentinels: Sentinels | None = None,
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
@@ -170,25 +178,28 @@ def run(
     ``measure`` yields the records of a group's cells, and others that are kept with them, such as A/A twins. ``name``
     returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a time of it that
     answers what ``stamp`` asks for; one that was skipped or failed is tried again. No group but the first that is
-    measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a
-    cell, by default by its key. With ``sentinels`` their records are kept too, and groups that were timed while the
-    machine was disturbed are measured once more at the end; the latest record of a cell counts. No record goes to the
-    file that refuses a cell as one there does. With the option ``dry_run`` nothing is measured or written: the tally
-    has the cells' keys. RecordError if the file cannot be read or written.
+    measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``describe`` describes
+    a cell, where it has something else than its key. With ``sentinels`` their records are kept too, and groups that
+    were timed while the machine was disturbed are measured once more at the end; the latest record of a cell counts. No
+    record goes to the file that refuses a cell as one there does. With the option ``dry_run`` nothing is measured or
+    written: the tally has the cells' keys. RecordError if the file cannot be read or written.
     """
     end, tally, key_of = time.monotonic() + most_seconds, Tally(sum(map(len, groups))), name or stamp.cell
     tally.keys = [key_of(cell) for group in groups for cell in group]
     if options.dry_run:
         tally.resumed = len({record.cell for record in stamp.known(path) if is_done(record)}.intersection(tally.keys))
         return tally
-    told = told or (lambda cell: _describe(key_of(cell)))
     looked: list[list[Cell]] = []
+
+    def say(cell: Cell) -> str:
+        return (describe(cell) if describe else None) or _describe(key_of(cell))
+
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=not options.json, shown=bool(unit)) as bar:
         known = stamp.known(path)
         done = {record.cell for record in known if is_done(record)}
         refusals = {(record.cell, record.reason) for record in known if not is_done(record)}
 
-        def kept(group: list[Cell]) -> Iterator[Measurement]:
+        def kept(group: list[Cell]) -> Iterator[Record]:
             visit = sentinels.visit(stamp.timed) if sentinels else ()
             for record in itertools.chain(visit, measure(group)):
                 if is_done(record) or (record.cell, record.reason) not in refusals:
@@ -211,7 +222,7 @@ def run(
                 if record.cell in todo:
                     tally.by_status[record.status] += 1
                     tally.reasons.update([record.reason or ""] if record.status == "skipped" else ())
-                    bar.update(1, functools.partial(told, todo[record.cell]))
+                    bar.update(1, functools.partial(say, todo[record.cell]))
         disturbed = [looked[place] for place in (sentinels.disturbed() if sentinels else ())]
         for group in disturbed[: math.ceil(MOST_REPEATS * len(groups))]:
             tally.repeated += len(group)
@@ -223,7 +234,7 @@ def run(
     return tally
 
 
-def latest(found: Iterable[Measurement]) -> list[Measurement]:
+def latest(found: Iterable[Record]) -> list[Record]:
     """Return the last record of each cell."""
     return list({record.cell: record for record in records.in_order(found)}.values())
 

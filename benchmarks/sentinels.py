@@ -14,7 +14,7 @@ import numpy as np
 
 import impls
 from dse.platforms import memory
-from dse.records import Measurement
+from dse.records import Record
 
 from .cases import Case, prepare
 from .clock import ALL_CPUS, Call, CallClock, pin
@@ -51,7 +51,7 @@ class Sentinels:
         made.append((Case("matmul", "get", MATRIX, MATRIX, 1), "product", _product()))
         return [(case, op, CallClock(call, SAMPLE_SECONDS)) for case, op, call in made]
 
-    def visit(self, timed: Callable[..., Measurement]) -> Iterator[Measurement]:
+    def visit(self, timed: Callable[..., Record]) -> Iterator[Record]:
         """Yield a record of each sentinel, made by ``Stamp.timed``; nothing where the last visit was moments ago."""
         if time.monotonic() - self._visited < EVERY_SECONDS:
             return

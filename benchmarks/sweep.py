@@ -14,7 +14,7 @@ import numpy as np
 import impls
 from dse.platforms import memory
 from dse.platforms.evidence import CORES
-from dse.records import Measurement
+from dse.records import Record
 from impls.cores import check_free
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
@@ -72,13 +72,13 @@ def sweep(
 
 def measured(
     cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
-) -> Iterator[Measurement]:
+) -> Iterator[Record]:
     """Yield the records of one group: those that cannot be timed and why, then the timed ones and the A/A twin."""
     affinity = pin(max((case.threads for case in cases), default=1))
     ready: list[tuple[Prepared, Clock]] = []
     for case in cases:
         outcome = _prepare(case, stamp, budget_seconds, seed, method)
-        if isinstance(outcome, Measurement):
+        if isinstance(outcome, Record):
             yield outcome
         else:
             ready.append(outcome)
@@ -95,7 +95,7 @@ def measured(
 
 def _prepare(
     case: Case, stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
-) -> tuple[Prepared, Clock] | Measurement:
+) -> tuple[Prepared, Clock] | Record:
     """Return the case ready to be timed, or the record that says why it is not timed."""
     fill_seconds = impls.traits(case.contestant).fill_seconds * case.capacity
     if fill_seconds > LONGEST_FILL_SECONDS:
@@ -163,7 +163,7 @@ def _sweep_floor(path: Path, stamp: Stamp, options: argparse.Namespace) -> Tally
     sizes = [int(megabytes * 2**20) // 64 for megabytes in FLOOR_MEGABYTES]
     cells = [Case(kind, "get", lines, FLOOR_READS, fanout=1, dtype="") for lines in sizes for kind in FLOOR_KINDS]
 
-    def measure(todo: list[Case]) -> Iterator[Measurement]:
+    def measure(todo: list[Case]) -> Iterator[Record]:
         reads = {lines: memory_reads(lines / 2**14, FLOOR_READS, seed) for lines in {case.capacity for case in todo}}
         calls = [reads[case.capacity][case.contestant] for case in todo]
         timings = interleave_calls(calls, budget * len(calls), seed)

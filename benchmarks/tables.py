@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dse.records import Measurement
+from dse.records import Record
 from impls.terminal import aligned, plural
 
 MOST_ROWS = 10
@@ -15,7 +15,7 @@ _BEST = ("contestant", "fanout", "threads", "status", "median_seconds", "low_sec
 """What a row says of the fastest."""
 
 
-def compare_fastest(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+def compare_fastest(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row for each operation and size that was timed: its fastest, and the next of another implementation.
 
     Of parts of training each is a row. Seconds are of one call. ``options``: those in which records differ.
@@ -23,7 +23,7 @@ def compare_fastest(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     """
     timed = [record for record in found if record.source == "measured" and record.median_seconds is not None]
     differing = _differing(record.options for record in timed)
-    asked: dict[tuple[Any, ...], list[Measurement]] = {}
+    asked: dict[tuple[Any, ...], list[Record]] = {}
     for record in timed:
         alone = record.primitive if record.primitive in RIVALS else record.cell
         asked.setdefault((*(getattr(record, name) for name in _HEAD), alone), []).append(record)
@@ -41,7 +41,7 @@ def compare_fastest(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     return rows
 
 
-def _select_options(record: Measurement, names: set[str]) -> dict[str, Any]:
+def _select_options(record: Record, names: set[str]) -> dict[str, Any]:
     """Return a record's options of these names, but for those that its contestant is named by."""
     return {name: value for name, value in record.options.items() if name in names and value != record.contestant}
 

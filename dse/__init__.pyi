@@ -9,7 +9,7 @@ from .answers.ask import (
 from .estimate import Estimate as Estimate, Evidence as Evidence
 from .race_trees import best as best
 from .records import (
-    Measurement as Measurement,
+    Record as Record,
     RecordError as RecordError,
     read_file as read_file,
     read_folder as read_folder,

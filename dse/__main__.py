@@ -56,7 +56,7 @@ def _explain_gone(words: Sequence[str]) -> str:
     if command == "adapt" and "--running" in words:
         gone = ("--running", "--keep", "--platform", "--platform=this", "this")
         kept = shlex.join(word for word in words[1:] if word not in gone)
-        return f"--running is a command now: python -m benchmarks adapt {kept}"
+        return f"--running is a command now: python -m benchmarks run adapt {kept}"
     if [*words[:2]] == ["platform", "diff"]:
         return "platform diff is gone, because files are compared by: git diff --no-index A B"
     if command == "validate":

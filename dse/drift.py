@@ -16,7 +16,7 @@ import numpy as np
 import impls
 
 from . import stats
-from .records import SENTINEL, Measurement
+from .records import SENTINEL, Record
 
 WORTH = 4  # runs of this machine that USUAL counts as much as
 LEAST_VISITS = 5  # of a sentinel in a run: one visit in seven meets a neighbor, which the median of a few follows
@@ -49,7 +49,7 @@ sentinels in 10 runs by 0.135 and 0.079; another machine's in 5 runs by 0.112 an
 """
 
 
-def drift(found: Iterable[Measurement]) -> Drift:
+def drift(found: Iterable[Record]) -> Drift:
     """Estimate one machine's drift from pairs of runs, with ``USUAL`` as worth a few more runs.
 
     A visit is over in moments, which a neighbor may disturb, and a cell's timing is not: so a sentinel counts with its
@@ -79,7 +79,7 @@ def _quantile(sizes: list[float]) -> float:
     return float(np.quantile(sizes, stats.CONFIDENCE)) if sizes else 0.0
 
 
-def between(found: Iterable[Measurement], before: str, after: str) -> float | None:
+def between(found: Iterable[Record], before: str, after: str) -> float | None:
     """Return the slowdown of the machine at the visits from UTC ``after`` on over those until ``before``.
 
     The median over the sentinels; None without visits on both sides.
@@ -92,13 +92,13 @@ def between(found: Iterable[Measurement], before: str, after: str) -> float | No
     return float(np.median(ratios)) if ratios else None
 
 
-def _name(record: Measurement) -> _Name:
+def _name(record: Record) -> _Name:
     """Name a sentinel; a tree of ours also by its code, for the time of another code tells nothing of the machine."""
     code = str(record.machine.get("evidence", {}).get("code", ""))
     return record.contestant, record.op, code if record.contestant in _OURS else ""
 
 
-def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
+def _runs(found: Iterable[Record]) -> dict[_Run, dict[_Name, float]]:
     """Collect the median of each sentinel over a run's visits, where they are enough; commit and command name a run."""
     seconds: dict[_Run, dict[_Name, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in found:

@@ -18,7 +18,7 @@ from impls.training.clock import (
     time_to_solve,
 )
 
-from .records import Measurement, how_to_measure, in_order
+from .records import Record, how_to_measure, in_order
 from .stats import interval_over_seeds, median_interval
 
 PRIMITIVE = "training run"
@@ -55,7 +55,7 @@ Metrics = Mapping[str, Mapping[int, Value]]  # by name and seed
 Reached = dict[Key, dict[str, dict[int, Value]]]
 
 
-def latest(measurements: Sequence[Measurement]) -> list[Measurement]:
+def latest(measurements: Sequence[Record]) -> list[Record]:
     """Return the runs that ended, of each workload, kind and seed the latest, in the order of kinds and seeds."""
     kept = {}
     for record in in_order(measurements):
@@ -65,15 +65,15 @@ def latest(measurements: Sequence[Measurement]) -> list[Measurement]:
     return [kept[key] for key in sorted(kept, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
 
 
-def by_kind(runs: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
+def by_kind(runs: Sequence[Record]) -> dict[Key, list[Record]]:
     """Return the runs of each workload and kind."""
-    groups: dict[Key, list[Measurement]] = {}
+    groups: dict[Key, list[Record]] = {}
     for record in runs:
         groups.setdefault((record.options["workload"], record.options["kind"]), []).append(record)
     return groups
 
 
-def metrics_of(runs: Sequence[Measurement]) -> Reached:
+def metrics_of(runs: Sequence[Record]) -> Reached:
     """Compute what runs reached, by workload and kind, metric and seed.
 
     A seed lacks a scaling factor without its run by one learner, and a speedup without its run by the serial loop.
@@ -89,7 +89,7 @@ def metrics_of(runs: Sequence[Measurement]) -> Reached:
     return found
 
 
-def _values(run: Measurement, single: Measurement | None, serial: Measurement | None) -> Iterator[tuple[str, Value]]:
+def _values(run: Record, single: Record | None, serial: Record | None) -> Iterator[tuple[str, Value]]:
     """Yield the metrics of a run by name; ``single``: the run by one learner, which like ``serial`` has its seed."""
     steps, updates, seconds, means = zip(*run.machine["points"], strict=True)
     rate, learners = computation_efficiency(1, run.seconds), run.options["learners"]
@@ -108,7 +108,7 @@ def _values(run: Measurement, single: Measurement | None, serial: Measurement | 
     yield from ((name, Value(report[name]["mean"])) for name in ALL_METRICS if name in report)
 
 
-def figures_of(runs: Sequence[Measurement]) -> Reached:
+def figures_of(runs: Sequence[Record]) -> Reached:
     """Compute the four figures of [StoneSachdev] of copies and model workers, by workload and kind, name and seed.
 
     A seed that was not solved is beyond what it had at its end, but for the seconds of an episode.
@@ -129,7 +129,7 @@ def figures_of(runs: Sequence[Measurement]) -> Reached:
     return found
 
 
-def _until_solved(run: Measurement) -> tuple[int, float, bool]:
+def _until_solved(run: Record) -> tuple[int, float, bool]:
     """Return episodes and seconds until solved, or until the end of a run that was not, and whether it was not."""
     reached = zip(run.machine["episodes"], run.machine["points"], strict=True)
     for episodes, (_, _, seconds, mean) in reached:
@@ -138,7 +138,7 @@ def _until_solved(run: Measurement) -> tuple[int, float, bool]:
     return run.machine["episodes"][-1], run.machine["points"][-1][2], True
 
 
-def told_kind(run: Measurement) -> str:
+def told_kind(run: Record) -> str:
     """Name a run, and say where more processes than cores shared these."""
     report = run.machine["report"]
     if report.get("hosts") == 1:
@@ -159,11 +159,11 @@ def write_figures(reached: Reached) -> list[list[str]]:
     return rows
 
 
-def _seed(run: Measurement) -> tuple[str, int]:
+def _seed(run: Record) -> tuple[str, int]:
     return run.options["workload"], run.options["seed"]
 
 
-def _shape(run: Measurement) -> str:
+def _shape(run: Record) -> str:
     return repr(sorted((name, value) for name, value in run.options.items() if name not in AMONG_LEARNERS))
 
 
@@ -197,7 +197,7 @@ def write_metrics(metrics: Metrics, columns: Mapping[str, tuple[str, str]] = MET
     return [f"{seeds - len(list_unsolved(metrics))} of {seeds}", *texts]
 
 
-def told(records: Sequence[Measurement]) -> str:
+def told(records: Sequence[Record]) -> str:
     """Tell what runs of several learners reached, and those of one; or how to measure it."""
     runs = latest(records)
     groups, found = by_kind(runs), metrics_of(runs)
@@ -216,7 +216,7 @@ def _reached(key: Key, metrics: Metrics) -> str:
     return said + f", scaling factor {factor}" * bool(factor)
 
 
-def step_rows(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+def step_rows(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row for each cell of several learners: its scaling factor, and those of Eqs. 5.5 and 5.6.
 
     A factor is the median over rounds, in each of which all were timed, with the 95 % interval of that median.
@@ -242,7 +242,7 @@ def step_rows(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     return made
 
 
-def _step_cell(record: Measurement) -> tuple[tuple[int, ...], int, int, int]:
+def _step_cell(record: Record) -> tuple[tuple[int, ...], int, int, int]:
     options = record.options
     return tuple(options["hidden"]), record.batch, options["learners"], options.get("period", 0)
 

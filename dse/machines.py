@@ -19,7 +19,7 @@ from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE, keep_to_allowed, without_gpus
-from .records import Measurement, NoRecordsError, how_to_measure, in_order, read_folder
+from .records import NoRecordsError, Record, how_to_measure, in_order, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
@@ -32,12 +32,12 @@ class Wanted:
     """Records that a question needs of a machine: their name, which records show them, and how to measure them."""
 
     what: str
-    shows: Callable[[Measurement], bool]
+    shows: Callable[[Record], bool]
     command: str
     takes: str
 
 
-def _is_sweep(record: Measurement) -> bool:
+def _is_sweep(record: Record) -> bool:
     timed = record.source == "measured" and record.median_seconds is not None
     return timed and record.primitive == "sum_tree" and record.op in ("draw", "update")
 
@@ -46,7 +46,7 @@ SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
 ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 minutes")
 
 
-def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measurement], Note | None]:
+def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Record], Note | None]:
     """Return (a machine's evidence, a note that names it where this machine has none of its own).
 
     ``machine``: the key of the one to read, and of no other. A machine without a GPU takes no answer about trees from
@@ -184,7 +184,7 @@ def _apart(one: float | None, other: float | None) -> float:
     return math.log(2) if one or other else 0.0
 
 
-def _facts(records: Iterable[Measurement]) -> dict[str, Facts]:
+def _facts(records: Iterable[Record]) -> dict[str, Facts]:
     """Collect the facts of each machine, by key, from its latest record; the machine measured last comes first."""
     latest = {one.machine_key: one for one in in_order(records) if one.machine_key}
     return {one.machine_key: one.machine for one in reversed(in_order(latest.values()))}

@@ -32,7 +32,7 @@ from . import machines, platforms, stats
 from .answer import Note
 from .estimate import Estimate, Evidence
 from .platforms.reading import RESULTS
-from .records import Measurement, NoRecordsError, RecordError, parse
+from .records import NoRecordsError, Record, RecordError, parse
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
 from .times.tree_variants import Configuration, TreeTime
@@ -440,7 +440,7 @@ def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _record(question: Question, machine: dict[str, Any]) -> Measurement:
+def _record(question: Question, machine: dict[str, Any]) -> Record:
     """A race as a record: the time of its choice, and all samples."""
     told, row = machine["race"], machine["race"]["rows"][0]
     timed = told.get("step", row)
@@ -451,10 +451,10 @@ def _record(question: Question, machine: dict[str, Any]) -> Measurement:
     fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
     fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(timed["samples"])}
     fields |= {"primitive": "race", "utc": platforms.now(), "command": platforms.command_line()}
-    return Measurement(machine=machine, **fields)
+    return Record(machine=machine, **fields)
 
 
-def _answered(record: Measurement, question: Question, kept_in: str) -> Recommendation:
+def _answered(record: Record, question: Question, kept_in: str) -> Recommendation:
     """The answer that a race's record gives, and the file that keeps it, if one does."""
     told, busy = record.machine["race"], record.machine["race"].get("step", {}).get("busy", 0.0)
     notes = (*unusual(question), *[Note("race_was_disturbed", {"busy_share": busy}, "warning")] * (busy > BUSY))

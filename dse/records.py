@@ -61,7 +61,7 @@ class NoRecordsError(RecordError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Record:
     """A number, or the reason why there is none. Times are seconds per call of ``batch`` elements.
 
     ``median_seconds`` with its 95 % interval ``[low_seconds, high_seconds]`` summarizes ``samples_seconds``, each the
@@ -127,6 +127,16 @@ class Measurement:
         return (self.machine.get("evidence") or {}).get("code") or self.commit
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """How it was made, besides what its run shares."""
+        return self.machine
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What was found besides seconds."""
+        return self.machine
+
+    @property
     def machine_key(self) -> str:
         """Key of the machine it was measured on."""
         return str(self.machine.get("key", ""))
@@ -149,7 +159,7 @@ class Measurement:
         machine = {name: fact for name, fact in self.machine.items() if name in OF_MACHINES}
         return {name: getattr(self, name) for name in OF_RUNS} | {"machine": machine}
 
-    def to_json(self, before: "Measurement | None" = None) -> str:
+    def to_json(self, before: "Record | None" = None) -> str:
         """Write the record as one line, without its newline; its run only if that of the line ``before`` is another."""
         of_run = self.shared
         fields = {} if before and before.shared == of_run else {"run": of_run}
@@ -161,7 +171,7 @@ class Measurement:
         return json.dumps(fields, allow_nan=False, separators=(",", ":"))
 
 
-def identity_of(record: Measurement) -> tuple[str, str]:
+def identity_of(record: Record) -> tuple[str, str]:
     """Return what a record is a measurement of, its machine and its cell: equal identities are the same cell."""
     return record.machine_key, record.cell
 
@@ -195,15 +205,15 @@ def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
     return kinds
 
 
-_FIELDS = _kinds(get_type_hints(Measurement))
+_FIELDS = _kinds(get_type_hints(Record))
 _FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict}
 _KINDS = _FIELDS | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Measurement)} | {"options": {}}
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Record)} | {"options": {}}
 _NEEDED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING and name not in OF_RUNS]
 _OWN = {*_FIELDS, "facts"} - {*OF_RUNS}
 
 
-def parse_lines(lines: Iterable[str], path: str | Path) -> Iterator[Measurement]:
+def parse_lines(lines: Iterable[str], path: str | Path) -> Iterator[Record]:
     """Parse the lines of a file as records. RecordError, with its line, for anything that is not of this schema."""
     run: dict[str, Any] | None = None
     for position, line in enumerate(lines, 1):
@@ -213,12 +223,12 @@ def parse_lines(lines: Iterable[str], path: str | Path) -> Iterator[Measurement]
             yield record
 
 
-def parse(line: str, where: str) -> Measurement:
+def parse(line: str, where: str) -> Record:
     """Parse a line that names its run as a record. RecordError for anything that is not exactly one of this schema."""
     return _parse(line, where, None)[0]
 
 
-def _parse(line: str, where: str, run: dict[str, Any] | None) -> tuple[Measurement, dict[str, Any]]:
+def _parse(line: str, where: str, run: dict[str, Any] | None) -> tuple[Record, dict[str, Any]]:
     """Return the record of a line and its run, by default that of the line before."""
     fields = _read_object(line, where)
     if "run" in fields:
@@ -264,7 +274,7 @@ def _check_names(fields: Mapping[str, Any], known: Collection[str], needed: Iter
         raise RecordError(f"{where}: lacks {', '.join(missing)}")
 
 
-def _build(fields: dict[str, Any], run: Mapping[str, Any], where: str) -> Measurement:
+def _build(fields: dict[str, Any], run: Mapping[str, Any], where: str) -> Record:
     """Make the record of a line and its run. RecordError for what no record can have."""
     _check_names(fields, _OWN, _NEEDED, where)
     _check_kinds(fields, where)
@@ -277,7 +287,7 @@ def _build(fields: dict[str, Any], run: Mapping[str, Any], where: str) -> Measur
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {short(fields[key])}")
     _check_times({**_DEFAULTS, **fields}, where)
-    return Measurement(**{**run, **fields, "samples_seconds": tuple(fields.get("samples_seconds", ()))})
+    return Record(**{**run, **fields, "samples_seconds": tuple(fields.get("samples_seconds", ()))})
 
 
 def _decode(line: str) -> Any:
@@ -341,7 +351,7 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
         )
 
 
-def read_file(path: str | Path) -> list[Measurement]:
+def read_file(path: str | Path) -> list[Record]:
     """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -356,7 +366,7 @@ def read_file(path: str | Path) -> list[Measurement]:
     return [*parse_lines(lines, path)]
 
 
-def read_folder(folder: str | Path, machine: str | None = None, here: str = "") -> list[Measurement]:
+def read_folder(folder: str | Path, machine: str | None = None, here: str = "") -> list[Record]:
     """Read the records of every ``*.jsonl`` below a folder, one of each cell and machine, as ``select`` has it.
 
     ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there; ``here``
@@ -386,7 +396,7 @@ def in_order(found: Iterable[Stamped], utc: Callable[[Stamped], str] = operator.
     return sorted(found, key=lambda one: ((stamp := utc(one)) <= latest, stamp))
 
 
-def select(records: Iterable[Measurement]) -> list[Measurement]:
+def select(records: Iterable[Record]) -> list[Record]:
     """Select one record of each cell and machine: the last ``in_order``, but no disturbed one in place of a quiet one.
 
     What was measured under load (``LOAD``) counts only where no other run of the machine measured its primitive, of its
@@ -398,11 +408,11 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     known = in_order(records)
     quiet = {_kind(one) for one in known if LOAD not in one.machine}
     latest = {(one.run, one.cell): one for one in known if LOAD not in one.machine or _kind(one) not in quiet}
-    runs: dict[tuple[Any, ...], list[Measurement]] = {}
+    runs: dict[tuple[Any, ...], list[Record]] = {}
     for one in latest.values():
         runs.setdefault(one.run, []).append(one)
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
-    chosen: dict[tuple[str, str], Measurement] = {}
+    chosen: dict[tuple[str, str], Record] = {}
     for one in in_order(latest.values()):
         old = chosen.get(identity_of(one), one)
         is_louder = one.code == old.code and old.status == "ok" and one.status != "ok"
@@ -412,12 +422,12 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     return [one for one in chosen.values() if one.run in counting]
 
 
-def _kind(record: Measurement) -> tuple[Any, ...]:
+def _kind(record: Record) -> tuple[Any, ...]:
     """What is measured with a record in one run, whatever its shape."""
     return record.machine_key, record.primitive.removesuffix("_again"), repr(record.options.get("workload"))
 
 
-def _is_noisy(run: Sequence[Measurement]) -> bool:
+def _is_noisy(run: Sequence[Record]) -> bool:
     """Whether the records of a run were disturbed."""
     unstable = [one.status == "unstable" for one in run if one.median_seconds is not None]
     kinds = {one.primitive.removesuffix("_again") for one in run if one.primitive.endswith("_again")}
@@ -442,7 +452,7 @@ def how_to_measure(command: str) -> str:
     return "measure in a checkout of Fanout, which has the benchmarks, and name its results with --results FOLDER"
 
 
-def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:
+def twins(found: Iterable[Record], primitive: str = "sum_tree") -> list[tuple[float, float]]:
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
     first, again = (  # a cell's text begins with its primitive
@@ -475,7 +485,7 @@ class Writer:
         with refusing(self.path, RecordError, ANOTHER):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            self._before: Measurement | None = None
+            self._before: Record | None = None
             try:
                 lock(self._file)
                 self._cut_torn_line()
@@ -496,7 +506,7 @@ class Writer:
             read_file(self.path)  # which warns, and refuses a file that holds something else
             os.ftruncate(self._file, whole)
 
-    def append(self, record: Measurement) -> None:
+    def append(self, record: Record) -> None:
         """Write one record and see it on disk. RecordError, with the file as it was, if that cannot be done."""
         end = os.fstat(self._file).st_size
         rest = record.to_json(self._before).encode() + b"\n"
@@ -514,7 +524,7 @@ class Writer:
         self._before = record
 
 
-def to_rows(records: Iterable[Measurement]) -> Iterator[dict[str, Any]]:
+def to_rows(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """Flatten records to rows of a table: options as text, machine as its key, samples left out."""
     for record in records:
         row = dataclasses.asdict(record)
@@ -527,7 +537,7 @@ def text_of(options: Mapping[str, Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(options.items()))
 
 
-def export(records: Iterable[Measurement], path: Path) -> None:
+def export(records: Iterable[Record], path: Path) -> None:
     """Write the records as ``.csv`` or ``.parquet``. RecordError for any other ending, and for a lack of packages."""
     if path.suffix not in (".csv", ".parquet"):
         raise RecordError(f"{path}: export writes .csv or .parquet, not {path.suffix or 'a file without an ending'}")

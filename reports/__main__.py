@@ -23,7 +23,7 @@ from dse.answers.printer import say
 from dse.platforms.evidence import read_races
 from dse.platforms.reading import RESULTS
 from dse.race_trees import file_of_races
-from dse.records import Measurement, RecordError
+from dse.records import Record, RecordError
 from dse.times.profile import evidence
 from impls.cores import count_allowed
 from impls.exits import is_foreseen
@@ -76,7 +76,7 @@ def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return build(measurements, options.results, options.out, note, how), False
 
 
-def _read(results: Path, machine: str | None) -> tuple[Sequence[Measurement], str]:
+def _read(results: Path, machine: str | None) -> tuple[Sequence[Record], str]:
     """Return what ``machines.read`` does, and the user's races; all evidence is read, which mappings rest on too."""
     key, known = machine or str(machines.fingerprint()["key"]), evidence(results)
     if key not in known:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from dse.records import Measurement, RecordError
+from dse.records import Record, RecordError
 from dse.times.profile import evidence
 
 from . import kept, look, style, tidy
@@ -41,7 +41,7 @@ class How:
 
 
 def build(
-    measurements: Sequence[Measurement], results: Path, out: Path, note: str = "", how: How | None = None
+    measurements: Sequence[Record], results: Path, out: Path, note: str = "", how: How | None = None
 ) -> dict[str, Any]:
     """Draw and write everything into ``out``; return the paths of page and figures, and why others were left out.
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dse.records import Measurement, RecordError, in_order
+from dse.records import Record, RecordError, in_order
 from dse.times.profile import evidence
 from impls.files import list_files
 from reports.claims import quoted
@@ -29,7 +29,7 @@ class Material:
     the one that draws. ``answers`` has what several sections show, by what was asked.
     """
 
-    measurements: Sequence[Measurement]
+    measurements: Sequence[Record]
     about: About
     results: Path
     drawn: dict[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Material:
         It is this one, too, where no machine has any, or ``primitive`` is "".
         """
 
-        def count(found: Sequence[Measurement]) -> int:
+        def count(found: Sequence[Record]) -> int:
             return sum(one.primitive == primitive and one.median_seconds is not None for one in found)
 
         if not primitive or count(self.measurements):
@@ -77,12 +77,12 @@ class Material:
         return tidy(self.measurements)
 
     @cached_property
-    def races(self) -> list[Measurement]:
+    def races(self) -> list[Record]:
         """The races of trees on this machine, the latest last."""
         return in_order(one for one in self.measurements if one.primitive == "race")
 
     @cached_property
-    def placed(self) -> list[tuple[str, Measurement]]:
+    def placed(self) -> list[tuple[str, Record]]:
         """Each record of this machine with the name of its file."""
         return origins.placed(self.measurements, self.results)
 

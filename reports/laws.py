@@ -25,7 +25,7 @@ from dse.mapping.build import build
 from dse.mapping.question import IMPLEMENTATIONS, with_values
 from dse.platforms import Device, Platform, PlatformError
 from dse.platforms.reading import FILE, RESULTS
-from dse.records import Measurement, RecordError, how_to_measure
+from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED, Constants
@@ -207,7 +207,7 @@ def _folders(results: Path) -> list[Path]:
     return [folder for folder in every if (folder / FILE).is_file() and list_files(folder, "profile-*.jsonl")]
 
 
-def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequence[Measurement]]]:
+def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequence[Record]]]:
     """(machine, name, workload, the machine's records of profiles) of each workload that was profiled."""
     for folder in _folders(results):
         every = evidence(results)[folder.name].records
@@ -301,7 +301,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
     return tuple(known)
 
 
-def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measurement]) -> MappingAnswer:
+def _without_its_own(folder: Path, workload: Workload, records: Sequence[Record]) -> MappingAnswer:
     """The rate of a serial loop, fixed to what was run, where no loop of its workload was timed."""
     own = identity(workload)
     rest = [one for one in records if not is_whole(one) or one.options.get("identity") != own]
@@ -323,7 +323,7 @@ RUN = ("arrangement", "environments", "presampled", "batch", "update_interval")
 
 
 def predict_runs(
-    records: Sequence[Measurement], platform: Platform, runs: Iterable[Mapping[str, Any]]
+    records: Sequence[Record], platform: Platform, runs: Iterable[Mapping[str, Any]]
 ) -> Iterator[MappingAnswer | None]:
     """Predict runs, each by its options, from a machine's records; None where these tell nothing of one."""
     table = functools.cache(functools.partial(table_of, tuple(records), platform.machine_key or ""))
@@ -339,7 +339,7 @@ def predict_runs(
             yield None
 
 
-def table_of(records: Sequence[Measurement], machine: str, name: str) -> tuple[Workload, PerformanceTable]:
+def table_of(records: Sequence[Record], machine: str, name: str) -> tuple[Workload, PerformanceTable]:
     """Return a workload, as records tell it or as it ships, and its profile. RecordError where there is none."""
     own = {one: known for (one, _), known in workloads(records).items() if known}
     workload = own.get(name) or load(name)

@@ -6,44 +6,44 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dse import records
-from dse.records import Measurement
+from dse.records import Record
 from impls.files import list_files
 from impls.terminal import plural
 
 
-def placed(found: Sequence[Measurement], results: Path) -> list[tuple[str, Measurement]]:
+def placed(found: Sequence[Record], results: Path) -> list[tuple[str, Record]]:
     """Return each record of a machine with its file, as a path below ``results``."""
     paths = list_files(results / found[0].machine_key, "**/*.jsonl") if found else []
     files = {_key_of(one): str(path.relative_to(results)) for path in paths for one in records.read_file(path)}
     return [(files.get(_key_of(one), "records of no file"), one) for one in found]
 
 
-def _key_of(record: Measurement) -> tuple[str, str]:
+def _key_of(record: Record) -> tuple[str, str]:
     """Return what tells a record from all others of its machine: cell and time."""
     return record.cell, record.utc
 
 
-def rests_on(found: Iterable[tuple[str, Measurement]]) -> list[str]:
+def rests_on(found: Iterable[tuple[str, Record]]) -> list[str]:
     """Return a phrase for each file that has some of the records: how many, unstable ones, commits, days, machine."""
-    groups: dict[str, list[Measurement]] = defaultdict(list)
+    groups: dict[str, list[Record]] = defaultdict(list)
     for name, record in found:
         groups[name].append(record)
     return [f"{name}: {counted(group)}; {where(group)}" for name, group in sorted(groups.items())]
 
 
-def counted(group: Sequence[Measurement]) -> str:
+def counted(group: Sequence[Record]) -> str:
     """Count records, and those of them that are unstable, skipped or failed."""
     counts = Counter(record.status for record in group)
     others = ", ".join(f"{counts[name]:,} {name}" for name in ("unstable", "skipped", "failed") if counts[name])
     return f"{plural(len(group), 'record')}{f' ({others})' if others else ''}"
 
 
-def where(group: Sequence[Measurement]) -> str:
+def where(group: Sequence[Record]) -> str:
     """Name the machine, the commits and the days of records that are all of one machine."""
     return f"machine {group[-1].machine_key}, at {commits(group)}, {span(record.utc for record in group)}"
 
 
-def commits(group: Iterable[Measurement]) -> str:
+def commits(group: Iterable[Record]) -> str:
     """List the commits of records, 8 letters of each."""
     return ", ".join(sorted({(record.commit or "no commit")[:8] for record in group}))
 

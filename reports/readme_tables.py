@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dse
-from dse import Measurement, stats
+from dse import Record, stats
 from dse.learning_runs import Value, write_over_seeds
 from dse.platforms import GitError, git
 from dse.records import in_order, twins
@@ -162,12 +162,12 @@ def replay(results: Path) -> str:
 
     Of several machines, the one with the fewest unstable cells.
     """
-    own: dict[str, list[Measurement]] = defaultdict(list)
+    own: dict[str, list[Record]] = defaultdict(list)
     for one in dse.read_folder(results):
         if one.primitive.startswith("replay_operations"):
             own[one.machine_key].append(one)
     if not own:
-        return "Not on record yet; measured by `python -m benchmarks replay`.\n"
+        return "Not on record yet; measured by `python -m benchmarks run replay`.\n"
     steadiest = min(own.values(), key=lambda each: sum(one.status == "unstable" for one in each))
     part = replay_cells.part(steadiest, "operations")
     compared = replay_cells.operations(part.cells, replay_cells.default_strategy(part.cells))
@@ -181,7 +181,7 @@ def replay(results: Path) -> str:
         rows.append([named, *times, replay_cells.total(compared.sum_of(name)).said(replay_cells.microseconds), factor])
     head = ["us a call", *(f"{op}({batch})" for op, batch in OPERATIONS), "sum [95 % interval]", "slowdown"]
     if not part.cells:
-        return "Without a time on record; measured by `python -m benchmarks replay`.\n"
+        return "Without a time on record; measured by `python -m benchmarks run replay`.\n"
     note = (
         f"N = {part.cells[0].capacity:,}, Hopper's records, one thread; ours in bold, by strategy. "
         f"{_origin(part.run)}{_noise(part.run)}{UNSTABLE}."
@@ -200,7 +200,7 @@ def cluster(results: Path) -> str:
     ours = steps.pop("sharded", None)
     peers = [record for record in steps.values() if ours and record.machine_key == ours.machine_key]
     if ours is None or not peers:
-        return "Not on record yet; measured by `python -m benchmarks replay --only sharded`.\n"
+        return "Not on record yet; measured by `python -m benchmarks run replay --only sharded`.\n"
     text = (
         f"Inserting 1 record, sampling {ours.batch} of {ours.capacity:,} and updating them takes "
         f"{replay_cells.microseconds(ours.seconds)} us"
@@ -216,7 +216,7 @@ def plugins(results: Path) -> str:
     """Speedups of other libraries' steps on our trees, in a sentence and a table: the machine with most of them."""
     records = [one for one in dse.read_folder(results) if one.primitive in ("plugin", "plugin_again")]
     if not records:
-        return "Not on record yet; measured by `python -m benchmarks plugins`.\n"
+        return "Not on record yet; measured by `python -m benchmarks run plugins`.\n"
     hosts = {one.machine_key: set[str]() for one in reversed(in_order(records))}  # the machine timed last is the first
     for one in records:
         hosts[one.machine_key] |= {one.contestant} if one.samples_seconds else set()
@@ -224,7 +224,7 @@ def plugins(results: Path) -> str:
     run = plugin_claims.latest([one for one in records if one.machine_key == machine])
     rows = plugins_section.gains(run)
     if rows.empty:
-        return "Without a time on record; measured by `python -m benchmarks plugins`.\n"
+        return "Without a time on record; measured by `python -m benchmarks run plugins`.\n"
     timed = [one for one in run if one.samples_seconds]
     table = _table(
         plugins_section.HEAD, ([cell.text for cell in plugins_section.cells(row)] for row in rows.itertuples())
@@ -300,7 +300,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
-def _ns(one: Measurement | None) -> str:
+def _ns(one: Record | None) -> str:
     """Nanoseconds per element, marked where modeled or unstable; "" where there are none."""
     if one is None:
         return ""
@@ -309,14 +309,14 @@ def _ns(one: Measurement | None) -> str:
     return f"{'~' * (one.source == 'modeled')}{text}{'*' * (one.status == 'unstable')}"
 
 
-def _origin(records: Sequence[Measurement]) -> str:
+def _origin(records: Sequence[Record]) -> str:
     """The machine, commits and dates of measured records, in a sentence without its stop."""
     one, when = records[-1], origins.span(each.utc for each in records)
     who = f"{one.machine['cpu']}, {one.machine['cores']} cores"
     return f"Source: measured on {who} (machine `{one.machine_key}`), at {origins.commits(records)}, {when}"
 
 
-def _noise(records: Sequence[Measurement]) -> str:
+def _noise(records: Sequence[Record]) -> str:
     """Say how much the twins among the records of one primitive differ, as a clause."""
     pairs = twins(records, min(one.primitive for one in records))
     return f"; noise floor {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs"

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dse import stats
 from dse.accuracy import Accuracy
-from dse.records import Measurement, in_order, text_of, twins
+from dse.records import Record, in_order, text_of, twins
 from dse.times import tree_cost_model
 
 OPS = ("draw", "update")
@@ -37,13 +37,13 @@ class About:
     gpu: str = "an unknown GPU"
 
 
-def machine_of(measurements: Sequence[Measurement]) -> dict[str, Any]:
+def machine_of(measurements: Sequence[Record]) -> dict[str, Any]:
     """Return the machine and its software as the last record of a sweep has them; other libraries have their own."""
     of_sweeps = [record for record in measurements if not record.primitive.startswith("peer")]
     return (of_sweeps or measurements)[-1].machine
 
 
-def about(measurements: Sequence[Measurement]) -> About:
+def about(measurements: Sequence[Record]) -> About:
     """Describe the machine of records that are all of one, and the noise of its sweeps."""
     machine = machine_of(measurements)
     pairs = twins(timed(measurements))
@@ -59,36 +59,36 @@ def about(measurements: Sequence[Measurement]) -> About:
     )
 
 
-def sources_of(measurements: Iterable[Measurement | Accuracy]) -> str:
+def sources_of(measurements: Iterable[Record | Accuracy]) -> str:
     """Name the sources of records: measured, modeled ..."""
     return " and ".join(sorted({record.source for record in measurements}))
 
 
-def commit_of(record: Measurement, dirty: str = "") -> str:
+def commit_of(record: Record, dirty: str = "") -> str:
     """Return the first letters of a record's commit, with the word ``dirty`` for one with uncommitted changes."""
     return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.dirty else "")
 
 
-def versions_of(record: Measurement) -> str:
+def versions_of(record: Record) -> str:
     """List the packages that a record was made with, and their versions."""
     return ", ".join(f"{name} {version}" for name, version in dict(record.machine.get("packages") or {}).items())
 
 
-def timed(measurements: Sequence[Measurement]) -> list[Measurement]:
+def timed(measurements: Sequence[Record]) -> list[Record]:
     """Return the records that have a time."""
     return [record for record in measurements if record.median_seconds is not None]
 
 
-def untimed(measurements: Sequence[Measurement], *primitives: str) -> list[Measurement]:
+def untimed(measurements: Sequence[Record], *primitives: str) -> list[Record]:
     """Return the records without a time, of these primitives or of all."""
     wanted = (record for record in measurements if not primitives or record.primitive in primitives)
     return [record for record in wanted if record.median_seconds is None]
 
 
-def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
+def tidy(measurements: Sequence[Record]) -> pd.DataFrame:
     """Make one row of each timed record. ``contestant`` is categorical, so that each keeps its color everywhere."""
     kept = timed(measurements)
-    frame = pd.DataFrame({name: _column(kept, name) for name in Measurement.__dataclass_fields__})
+    frame = pd.DataFrame({name: _column(kept, name) for name in Record.__dataclass_fields__})
     frame["setting"] = pd.Series([dict(record.options) for record in kept], dtype=object)
     frame["run"] = [" ".join(map(str, record.run)) for record in kept]
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
@@ -100,7 +100,7 @@ def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
     return frame.assign(contestant=pd.Categorical(frame["contestant"], names["contestant"].unique()))
 
 
-def _column(kept: Sequence[Measurement], name: str) -> Any:
+def _column(kept: Sequence[Record], name: str) -> Any:
     """Return the values of a field; options as text and machines by their keys, as an export has them."""
     if name == "machine":
         return [record.machine_key for record in kept]
@@ -110,7 +110,7 @@ def _column(kept: Sequence[Measurement], name: str) -> Any:
     return pd.Series(values, dtype=object) if name == "samples_seconds" else values
 
 
-def _bytes(record: Measurement) -> float:
+def _bytes(record: Record) -> float:
     if record.primitive == "memory":
         return LINE_BYTES * record.capacity
     try:

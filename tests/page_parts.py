@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
-from dse.records import Measurement
+from dse.records import Record
 
 
-def made_up(seconds: float, **fields: Any) -> Measurement:
+def made_up(seconds: float, **fields: Any) -> Record:
     """Make a record of a time, which is the median of eleven samples within half a percent; fields override."""
     samples = tuple(seconds * (1 + 0.001 * step) for step in range(-5, 6))
     usual = {
@@ -19,10 +19,10 @@ def made_up(seconds: float, **fields: Any) -> Measurement:
         "commit": "0123456789abcdef",
         "utc": "2026-01-02T03:04:05+00:00",
     }
-    return Measurement(**(usual | fields))
+    return Record(**(usual | fields))
 
 
-def page_material(found: list[Measurement], results: Any) -> Any:
+def page_material(found: list[Record], results: Any) -> Any:
     """Return what sections and figures are made from: these records, with results in this folder."""
     from reports import tidy  # noqa: PLC0415  # which needs pandas
     from reports.chart import Material  # noqa: PLC0415

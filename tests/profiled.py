@@ -5,12 +5,12 @@ A second machine, ``world``, times loops that are the sum of their parts.
 
 import dataclasses
 
-from benchmarks.profile.cells import PRESETS, Preset, groups, options_of
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
+from benchmarks.topics.profile.cells import PRESETS, Preset, groups, options_of
 from dse import platforms
 from dse.platforms.writing import to_toml
-from dse.records import Measurement, Writer
+from dse.records import Record, Writer
 from impls.training import load
 from tests.committed import RESULTS
 
@@ -108,7 +108,7 @@ def step_of_loop(batch, interval, size):
 
 
 def record_of(workload, primitive, contestant, op, seconds, batch=1, utc="2026-11-21T10:00:00+00:00", **options):
-    return Measurement(
+    return Record(
         source="measured",
         status="ok",
         primitive=primitive,

@@ -27,7 +27,7 @@ from ..mapping.question import MappingQuestion, answer_question
 from ..platforms import busy
 from ..platforms.evidence import evidence_here, keep_race, kept_race
 from ..race_runs import FILE, ZONE, Decided, Program, decided, rows_of
-from ..records import Measurement
+from ..records import Record
 from ..solver.problem import ProblemError
 from .emit import why_not_run
 from .mapping_answer import input_of_run
@@ -163,7 +163,7 @@ class KeptRace:
         row, workload = told["rows"][0], question.workload
         middle, low, high = row["hz"]
         commit, dirty = platforms.commit(Path(__file__).parent, is_told=False)
-        record = Measurement(
+        record = Record(
             source="measured", status="ok" if told["ending"] == "decided" else "unstable", primitive="race of runs",
             contestant=row["name"], op="gradient step", capacity=workload.replay.capacity,
             fanout=workload.replay.fanout, batch=workload.learner.batch, options=dict(self.asked), calls_per_sample=1,

@@ -19,7 +19,7 @@ from impls.training.weights import networks
 
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Device
-from ..records import Measurement, Source, benchmark, how_to_measure
+from ..records import Record, Source, benchmark, how_to_measure
 from ..solver.deciding import LINK_FACTORS
 from ..stats import nonnegative
 from ..times import analytic
@@ -255,7 +255,7 @@ def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tupl
     return made, _term(*met, f"{told}by {plural(len(found[is_crowded]), 'run')} of several", "measured"), ran
 
 
-def _network(one: Measurement) -> tuple[str, str, str]:
+def _network(one: Record) -> tuple[str, str, str]:
     return one.primitive, one.options["workload"], str(one.options.get("hidden"))
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from impls.cores import count_allowed
 from impls.files import warn_once
 
-from ..records import LOAD, Measurement, RecordError, Writer, parse
+from ..records import LOAD, Record, RecordError, Writer, parse
 from .fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,8 @@ CORES = count_allowed()  # that can be busy, as this process began: later it may
 FOLLOWED = ("impls", "benchmarks", "dse.stats", "dse.platforms.memory")
 """Modules and packages whose code may change a time: no test, answer or report among them."""
 WHOLE = ("impls", "benchmarks")
+TOPICS = ["benchmarks", "topics"]
+"""The package of topics, none of which reaches another because it is one."""
 SOURCES = (".py", ".cu", ".cpp", ".h")
 VERSIONS = ("python", "packages")
 SETTING = re.compile(r"NUMBA_(?!CACHE_DIR).*|.*_NUM_THREADS")
@@ -62,7 +64,7 @@ def answers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     return "evidence" in kept and is_as_quiet and _key(kept) == _key(asked)
 
 
-def is_done(kept: Measurement) -> bool:
+def is_done(kept: Record) -> bool:
     """Say whether a record ends the search for its cell's time.
 
     A skip or a failure does not: whatever it was for (a budget, a variable, a package, memory) may be gone, and to look
@@ -71,7 +73,7 @@ def is_done(kept: Measurement) -> bool:
     return kept.median_seconds is not None
 
 
-def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Measurement | None:
+def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Record | None:
     """Find the latest race in a file that answers a question: decided, or given at least so many seconds."""
     for record in reversed(read_races(path)):
         told = record.machine["race"]
@@ -81,9 +83,9 @@ def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mappi
     return None
 
 
-def read_races(path: Path) -> list[Measurement]:
+def read_races(path: Path) -> list[Record]:
     """Read the races of a file in order; one that cannot be read has none, nor have lines that are damaged or torn."""
-    races = list[Measurement]()
+    races = list[Record]()
     with contextlib.suppress(OSError):
         for line in path.read_bytes().splitlines():
             with contextlib.suppress(RecordError):
@@ -91,7 +93,7 @@ def read_races(path: Path) -> list[Measurement]:
     return [one for one in races if "race" in one.machine]
 
 
-def keep_race(path: Path, race: Measurement) -> bool:
+def keep_race(path: Path, race: Record) -> bool:
     """Append a race to a file; return whether it is kept there."""
     try:
         with Writer(path) as writer:
@@ -153,8 +155,9 @@ _WORKER = re.compile(r'"(benchmarks\.[\w.]+)"')
 def _files(module: str, root: Path) -> list[Path]:
     """List the files of a module: its own, those of the packages around it, and all of a package in ``WHOLE``."""
     names = module.split(".")
-    is_whole = names[0] in WHOLE and len(names) > 1 and root.joinpath(*names[:2]).is_dir()
-    names = names[:2] if is_whole else names
+    depth = 3 if names[:2] == TOPICS else 2
+    is_whole = names[0] in WHOLE and len(names) >= depth and root.joinpath(*names[:depth]).is_dir()
+    names = names[:depth] if is_whole else names
     place = root.joinpath(*names)
     paths = [
         place.with_suffix(".py"),

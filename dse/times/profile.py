@@ -29,7 +29,7 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import LOAD, Measurement, RecordError, how_to_measure, in_order, read_folder, twins
+from ..records import LOAD, Record, RecordError, how_to_measure, in_order, read_folder, twins
 from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
@@ -94,9 +94,9 @@ class PerformanceTable:
     whole: tuple[Whole, ...] = ()
     beyond: Mapping[str, Beyond] = dataclasses.field(default_factory=dict)
     beside: tuple[Timed, ...] = ()
-    learned: tuple[Measurement, ...] = ()
+    learned: tuple[Record, ...] = ()
     several: tuple[Whole, ...] = ()
-    made: tuple[Measurement, ...] = ()
+    made: tuple[Record, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -233,7 +233,7 @@ class Known:
     """The evidence of one machine; what tables of several workloads share is worked out once."""
 
     machine_key: str
-    records: Sequence[Measurement]
+    records: Sequence[Record]
 
     def table(self, workload: Workload) -> PerformanceTable:
         """The tables for a workload."""
@@ -297,7 +297,7 @@ def evidence(results: Path) -> Mapping[str, Known]:
 
 @functools.lru_cache(maxsize=2)
 def _evidence(results: Path, files: tuple[tuple[Path, int, int, int], ...]) -> Mapping[str, Known]:
-    own: dict[str, list[Measurement]] = {}
+    own: dict[str, list[Record]] = {}
     for record in read_folder(results):
         own.setdefault(record.machine_key, []).append(record)
     return {key: Known(key, own[key]) for key in sorted(own)}
@@ -309,7 +309,7 @@ def _doubt(table: PerformanceTable) -> float:
     return step.factor if step else math.inf
 
 
-def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
+def of_records(records: Sequence[Record], machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables that records in memory make for a workload."""
     return Known(machine_key, records).table(workload)
 
@@ -338,23 +338,23 @@ def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
             yield path + field.name
 
 
-def _cell(record: Measurement) -> tuple[Any, ...]:
+def _cell(record: Record) -> tuple[Any, ...]:
     """What was timed, whatever came of it and in whichever of a run's twins."""
     beside = record.options.get("beside", ""), record.options.get("cores", "")
     return record.options.get("identity"), _what(record), record.batch, record.threads, beside
 
 
-def _what(record: Measurement) -> str:
+def _what(record: Record) -> str:
     options = record.options
     by = str(options.get("learner", REFERENCE)), int(options.get("environments", 1))
     return what_of(_part(record), *by)
 
 
-def _part(record: Measurement) -> str:
+def _part(record: Record) -> str:
     return f"{record.contestant} {record.op}"
 
 
-def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
+def _rows(records: Sequence[Record], profiled: str, changes: Drift) -> Iterable[Row]:
     """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
     own = [record for record in records if record.options.get("identity") == profiled]
     timed = {_cell(record) for record in own if record.median_seconds}
@@ -386,7 +386,7 @@ def _merged(times: Sequence[Estimate]) -> Estimate:
     return dataclasses.replace(times[0].resting_on(told=told), value=seconds, low=low, high=high)
 
 
-def workloads(records: Iterable[Measurement]) -> dict[tuple[str, str], Workload | None]:
+def workloads(records: Iterable[Record]) -> dict[tuple[str, str], Workload | None]:
     """By (name, identity) each workload of records that name its identity.
 
     Where no record holds what its file stated, the one that ships under its name; None where that is another.
@@ -421,9 +421,9 @@ class ProductBound:
         return self.products * self.product_seconds / self.step_seconds
 
 
-def product_bounds(measurements: Sequence[Measurement]) -> list[ProductBound]:
+def product_bounds(measurements: Sequence[Record]) -> list[ProductBound]:
     """Return the bound of each workload whose product was timed, by its newest records."""
-    newest: dict[tuple[str, str, str, str, int], Measurement] = {}
+    newest: dict[tuple[str, str, str, str, int], Record] = {}
     for record in in_order(measurements):
         if record.primitive == "training" and record.median_seconds and record.threads == 1:
             name, own, learner = (str(record.options.get(one)) for one in ("workload", "identity", "learner"))

@@ -15,7 +15,7 @@ from ..answer import Note
 from ..drift import drift
 from ..estimate import weakest
 from ..platforms.reading import FILE
-from ..records import Measurement, RecordError, how_to_measure, twins
+from ..records import Record, RecordError, how_to_measure, twins
 from . import tree_cost_model
 from .tree_variants import Configuration, TreeTime, Variant
 
@@ -48,7 +48,7 @@ class Table:
     RecordError for records without a measured time of a sum tree.
     """
 
-    def __init__(self, records: Iterable[Measurement], unchecked: bool = False, results: Path | None = None) -> None:
+    def __init__(self, records: Iterable[Record], unchecked: bool = False, results: Path | None = None) -> None:
         records = list(records)
         trees = [record for record in records if record.primitive in ("sum_tree", "sum_tree_again")]
         self._reads = {
@@ -66,7 +66,7 @@ class Table:
         self._probe = results / self.machine_key / FILE if results else None
         self.noise_floor = stats.noise_floor(twins(timed))
         self.drift = drift(records)
-        self._cells: dict[_Key, dict[int, dict[tuple[int, int], Measurement]]] = {}  # by K, and by (N, B)
+        self._cells: dict[_Key, dict[int, dict[tuple[int, int], Record]]] = {}  # by K, and by (N, B)
         for record in timed:
             is_offered = unchecked or record.options.get("validate", True)
             if is_offered and record.primitive == "sum_tree" and record.op in ("draw", "update"):
@@ -162,7 +162,7 @@ class Table:
         kind = "batches_are_moved" if moved else "batches_are_elsewhere"
         return Note(kind, {"name": name, "device": device, "moved": moved})
 
-    def cells(self, key: _Key) -> dict[tuple[int, int, int], Measurement]:
+    def cells(self, key: _Key) -> dict[tuple[int, int, int], Record]:
         """The measured cells of a variant, by (K, N, B)."""
         by_fanout = self._cells.get(key, {})
         return {(fanout, *cell): record for fanout, cells in by_fanout.items() for cell, record in cells.items()}
@@ -193,7 +193,7 @@ class Table:
         return result
 
 
-def family_of(record: Measurement, caches: Mapping[str, int], floor: Mapping[str, float]) -> tree_cost_model.Family:
+def family_of(record: Record, caches: Mapping[str, int], floor: Mapping[str, float]) -> tree_cost_model.Family:
     """The family of cells that a record's model is fitted to; ``floor`` as ``Table.floor`` has it."""
     shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
     shares = shares and impls.traits(record.contestant).shares_groups
@@ -203,7 +203,7 @@ def family_of(record: Measurement, caches: Mapping[str, int], floor: Mapping[str
 
 
 def family_and_points(
-    found: Iterable[Measurement],
+    found: Iterable[Record],
     op: str,
     contestant: str = "numba",
     threads: int = 1,
@@ -223,7 +223,7 @@ def family_and_points(
     return family_of(cells[0], table.caches, table.floor), points
 
 
-def _configuration(record: Measurement) -> Configuration:
+def _configuration(record: Record) -> Configuration:
     return Configuration(record.contestant, record.fanout, record.threads, tuple(sorted(record.options.items())))
 
 

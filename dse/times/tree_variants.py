@@ -22,7 +22,7 @@ import impls
 from .. import stats
 from ..drift import Drift
 from ..estimate import Estimate, Evidence
-from ..records import Measurement, Source
+from ..records import Record, Source
 from . import tree_cost_model
 
 LEAST_CELLS = 6  # of an operation, below which no cost model is fitted: a cell answers for itself alone
@@ -130,7 +130,7 @@ class Variant:
     def __init__(
         self,
         chosen: tuple[str, int, tuple[tuple[str, Any], ...]],
-        cells: Mapping[tuple[int, int, int], Measurement],
+        cells: Mapping[tuple[int, int, int], Record],
         family: tree_cost_model.Family | None,
         noise_floor: float,
         drift: Drift,
@@ -196,7 +196,7 @@ class Variant:
         """Whether times between and beyond the cells are known."""
         return self._mean is not None
 
-    def _measured_sigma(self, record: Measurement) -> float:
+    def _measured_sigma(self, record: Record) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
         return max(LEAST_SIGMA, stats.log_sigma(low, high, self._noise_floor))
 

@@ -24,7 +24,7 @@ from impls.training.arrangement import SEVERAL
 from .. import stats
 from ..drift import Drift
 from ..estimate import Estimate, Evidence
-from ..records import Measurement, in_order
+from ..records import Record, in_order
 
 REFERENCE = "torch"
 """The implementation of learners and policies in records that name none."""
@@ -61,7 +61,7 @@ def what_of(part: str, implementation: str = REFERENCE, environments: int = 1) -
     return ", ".join([part, *words])
 
 
-def describe_origin(record: Measurement) -> str:
+def describe_origin(record: Record) -> str:
     """Name the command, the commit and the time of a record."""
     return f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
 
@@ -95,7 +95,7 @@ class Beyond:
     factor: float
 
 
-def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tuple[Whole, ...]]:
+def whole_runs(records: Sequence[Record], changes: Drift) -> dict[str, tuple[Whole, ...]]:
     """By the identity of a workload its runs that were timed whole; of several of one shape the latest."""
     learning = {one.options.get("identity"): one.batch for one in records if one.op == "learning"}
     found: dict[str, dict[tuple[object, ...], Whole]] = {}
@@ -117,7 +117,7 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
     return {identity: tuple(runs.values()) for identity, runs in found.items()}
 
 
-def is_whole(one: Measurement) -> bool:
+def is_whole(one: Record) -> bool:
     """Whether a record is of a whole run, with the ratio of its workload kept."""
     serial = one.primitive in ("training", "serial_step") and (one.contestant, one.op) == ("loop", "step")
     several = (one.primitive, one.op, one.options.get("ratio")) == (BESIDE, "rate", "kept")
@@ -213,9 +213,9 @@ class Timed:
         return max(0.0, self.kept - max(self.sides(self.learner, turns, self.keeper, crowd)))
 
 
-def timed(records: Iterable[Measurement], profiled: str) -> tuple[Timed, ...]:
+def timed(records: Iterable[Record], profiled: str) -> tuple[Timed, ...]:
     """The runs of a workload, by its identity, whose parts were timed; the latest record of a part counts."""
-    cells: dict[tuple[Any, ...], dict[tuple[str, str], Measurement]] = {}
+    cells: dict[tuple[Any, ...], dict[tuple[str, str], Record]] = {}
     for one in records:
         if one.primitive == BESIDE and one.median_seconds and one.options.get("identity") == profiled:
             if one.options.get("learners", 1) == 1:
@@ -227,7 +227,7 @@ def timed(records: Iterable[Measurement], profiled: str) -> tuple[Timed, ...]:
     return tuple(_timed(cells))
 
 
-def _timed(cells: Mapping[tuple[Any, ...], Mapping[tuple[str, str], Measurement]]) -> Iterator[Timed]:
+def _timed(cells: Mapping[tuple[Any, ...], Mapping[tuple[str, str], Record]]) -> Iterator[Timed]:
     for shape, known in cells.items():
         if not all(("free", op) in known for op in _NEEDED):
             continue

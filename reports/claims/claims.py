@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from dse.records import Measurement, RecordError, how_to_measure
+from dse.records import Record, RecordError, how_to_measure
 
 from . import quoted
 
@@ -95,7 +95,7 @@ def papers() -> list[str]:
     return list(dict.fromkeys(module.PAPER for module in _modules()))
 
 
-def judged(paper: str, records: Sequence[Measurement], results: Path) -> list[Claim]:
+def judged(paper: str, records: Sequence[Record], results: Path) -> list[Claim]:
     """Judge all claims of a paper by the records and by the numbers quoted in a results folder.
 
     RecordError where a claim needs a number that is not quoted.

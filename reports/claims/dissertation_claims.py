@@ -15,7 +15,7 @@ import numpy as np
 
 from dse import learning_runs, stats
 from dse.drift import drift
-from dse.records import Measurement, how_to_measure
+from dse.records import Record, how_to_measure
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 
@@ -45,7 +45,7 @@ MISS, MOST_CELLS = 0.1, 0.9  # of a formula in as many cells
 Row = Mapping[str, Any]
 
 
-def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], quoted: Quoted = NOTHING) -> list[Claim]:
     """Judge growth with the batch by records and the laws of several learners by arithmetic; list what was not run."""
     timed = [record for record in records if record.median_seconds is not None and record.status == "ok"]
     return [
@@ -61,7 +61,7 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
     ]
 
 
-def _replay_is_linear(records: Sequence[Measurement], timed: Sequence[Measurement]) -> Claim:
+def _replay_is_linear(records: Sequence[Record], timed: Sequence[Record]) -> Claim:
     """Judge by a whole replay or by the tree alone, whichever was timed at more batches."""
     text = "Times of sampling and of priority updates grow linearly with the batch (5.1.2, Fig. 5.2)."
     between, judged = drift(records).half_width(0.0) / stats.Z, []
@@ -77,9 +77,9 @@ def _replay_is_linear(records: Sequence[Measurement], timed: Sequence[Measuremen
     return _linear(text, points, noise, "replay --only batches", least=2)
 
 
-def _passes_and_averages(timed: Sequence[Measurement]) -> Iterator[Claim]:
+def _passes_and_averages(timed: Sequence[Record]) -> Iterator[Claim]:
     """Judge how the time of a forward pass grows with the batch, and that of an average with the number of models."""
-    noise, series = noise_of(timed, "training"), dict[str, dict[Any, list[Measurement]]]()
+    noise, series = noise_of(timed, "training"), dict[str, dict[Any, list[Record]]]()
     for one in timed:
         if one.primitive == "training" and one.threads == 1 and one.options.get("learner", "torch") == "torch":
             of_part = series.setdefault(f"{one.contestant} {one.op}", defaultdict(list))
@@ -94,7 +94,7 @@ def _passes_and_averages(timed: Sequence[Measurement]) -> Iterator[Claim]:
 Point = tuple[int, float, float]
 
 
-def _points(records: Sequence[Measurement], noise: Noise, between: float = 0.0) -> list[Point]:
+def _points(records: Sequence[Record], noise: Noise, between: float = 0.0) -> list[Point]:
     """Return (n, seconds, sigma) of records; ``between`` runs times differ by more, where a later one replaced some."""
     more = between * (len({(one.commit, one.command) for one in records}) > 1)
     sigmas = (math.hypot(noise.single, own_sigma(one), more) for one in records)
@@ -255,7 +255,7 @@ def _orders(rows: Sequence[Row]) -> tuple[int, int]:
     return rising, falling
 
 
-def _of_rollouts(records: Sequence[Measurement]) -> Iterator[Claim]:
+def _of_rollouts(records: Sequence[Record]) -> Iterator[Claim]:
     """Judge MEMR by runs on the pendulum, compared with SAC of the same settings and with other values of its own."""
     found = learning_runs.metrics_of(learning_runs.latest(records))
 
@@ -284,7 +284,7 @@ def _of_rollouts(records: Sequence[Measurement]) -> Iterator[Claim]:
     yield seeds.judge(text, "gradient steps", larger, of, -1, "batches")
 
 
-def _not_run(records: Sequence[Measurement]) -> list[Claim]:
+def _not_run(records: Sequence[Record]) -> list[Claim]:
     """List what would take training for days."""
     beside = learning_runs.told(records)
     return [

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.records import Measurement
+from dse.records import Record
 
 from .claims import Verdict
 from .noise import Noise
@@ -45,9 +45,9 @@ class Curves:
     runs: frozenset[tuple[str | None, str]]
 
 
-def curves(records: Iterable[Measurement], op: str, options: Mapping[str, Any]) -> Curves | None:
+def curves(records: Iterable[Record], op: str, options: Mapping[str, Any]) -> Curves | None:
     """Collect the curves of our tree with these options, each of one run; None where none has enough stable K."""
-    runs: dict[tuple[Any, ...], dict[int, Measurement]] = defaultdict(dict)
+    runs: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
     for record in records:
         shape = (record.primitive, record.contestant, record.op, record.threads, record.dtype, record.distribution)
         if (
@@ -56,7 +56,7 @@ def curves(records: Iterable[Measurement], op: str, options: Mapping[str, Any]) 
             and record.batch == BATCH
         ):
             runs[record.capacity, record.batch, record.code, record.command][record.fanout] = record
-    chosen: dict[tuple[int, int], dict[int, Measurement]] = {}
+    chosen: dict[tuple[int, int], dict[int, Record]] = {}
     for (capacity, batch, *_), run in sorted(runs.items(), key=repr):
         if len(_stable(run)) > len(_stable(chosen.get((capacity, batch), {}))):
             chosen[capacity, batch] = run
@@ -70,7 +70,7 @@ def curves(records: Iterable[Measurement], op: str, options: Mapping[str, Any]) 
     return Curves(fanouts, tuple(kept), logs, left_out, made)
 
 
-def _stable(run: Mapping[int, Measurement]) -> dict[int, float]:
+def _stable(run: Mapping[int, Record]) -> dict[int, float]:
     """Return ln(seconds) by K of the cells that are not unstable."""
     return {fanout: math.log(record.seconds) for fanout, record in run.items() if record.status == "ok"}
 

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from dse import learning_runs
-from dse.records import Measurement
+from dse.records import Record
 from impls.training import load
 from impls.training.weights import split_macs
 
@@ -35,7 +35,7 @@ IDENTITY = 0.12
 """Relative error of a product of two printed numbers, one of which has a single digit."""
 
 
-def verdicts(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+def verdicts(records: Sequence[Record], quoted: Quoted) -> list[Claim]:
     """Judge the tables of time, throughput and transfers, and list what was not run. RecordError if not quoted."""
     tables = [_average(quoted), _time_saved(quoted), _order_of_magnitude(quoted), _frames(quoted), _queue_cycle(quoted)]
     return [*tables, *_not_run(records, quoted), _solves_sooner(records, quoted)]
@@ -150,7 +150,7 @@ def _queue_cycle(quoted: Quoted) -> Claim:
     )
 
 
-def _queues_learn_worse(records: Sequence[Measurement]) -> Claim:
+def _queues_learn_worse(records: Sequence[Record]) -> Claim:
     found = learning_runs.metrics_of(learning_runs.latest(records))
     shared, *queues = (
         found.get((LEARNS, kind), {}).get("sample_efficiency", {}) for kind in ("apart", "apart, queue", "apart, fill")
@@ -163,7 +163,7 @@ def _queues_learn_worse(records: Sequence[Measurement]) -> Claim:
     return seeds.judge(text, "environment steps", ratios, f"until {LEARNS} is solved", 1, "apart,transports")
 
 
-def _solves_sooner(records: Sequence[Measurement], quoted: Quoted) -> Claim:
+def _solves_sooner(records: Sequence[Record], quoted: Quoted) -> Claim:
     """Judge Table 1's Pendulum, to a mean return of -200 in both, by our loop and those of libraries."""
     found = learning_runs.metrics_of(learning_runs.latest(records))
     ours, *others = (found.get((PENDULUM, kind), {}).get("time_to_solve", {}) for kind in ("serial", *LIBRARIES))
@@ -178,7 +178,7 @@ def _solves_sooner(records: Sequence[Measurement], quoted: Quoted) -> Claim:
     return dataclasses.replace(claim, evidence=claim.evidence + alike) if any(ratios.values()) else claim
 
 
-def _not_run(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+def _not_run(records: Sequence[Record], quoted: Quoted) -> list[Claim]:
     """List what would take their processes, environments or GPUs."""
     gpus = quoted["hou2023.two_gpus.lost_percent"]
     policy, critics = split_macs(load(SPLIT))

@@ -8,7 +8,7 @@ states, given the two GPU times which Table VII implies.
 from collections.abc import Sequence
 
 from dse.platforms import load as load_platform
-from dse.records import Measurement
+from dse.records import Record
 from impls.fpga.learner import FP32, ledger, resources, stages
 from impls.fpga.network import NAMED, Network, parse
 
@@ -28,7 +28,7 @@ ALL_ACTIONS = 18
 """Actions of the Arcade Learning Environment, for which one network fits every game."""
 
 
-def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+def verdicts(_: Sequence[Record], quoted: Quoted) -> list[Claim]:
     """Judge MACs, stages, parallelism, units, memory, LUTs, throughputs, Fig. 11's crossings, and the largest gains."""
     macs = [_critic_macs(quoted, name) for name in ("CartPole", "Hopper")]
     sizes = (_pong_macs, _stages, _data_parallel, _units, _integer_factor, _dqn_memory, _ddpg_memory, _luts)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from dse import stats
-from dse.records import Measurement, how_to_measure, in_order
+from dse.records import Record, how_to_measure, in_order
 
 from .claims import Claim, not_run, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
@@ -27,7 +27,7 @@ Times = tuple[float, float, float]
 """A ratio of times: its median and both ends of its 95 % interval."""
 
 
-def one_run(records: Iterable[Measurement], primitive: str) -> list[Measurement]:
+def one_run(records: Iterable[Record], primitive: str) -> list[Record]:
     """Select a primitive's records, A/A twins too, that the latest code made at N = 1,000,000, or else at its most
     frequent N: times of two codes are not divided by each other."""
     own = [record for record in records if record.primitive in (primitive, f"{primitive}_again")]
@@ -40,14 +40,14 @@ def one_run(records: Iterable[Measurement], primitive: str) -> list[Measurement]
     return [record for record in own if record.capacity == capacity]
 
 
-def is_oversubscribed(record: Measurement) -> bool:
+def is_oversubscribed(record: Record) -> bool:
     """Tell whether there were more threads or processes than cores."""
     return "oversubscribed" in (record.reason or "") or record.threads > int(record.machine.get("cores") or 1)
 
 
-def shapes(run: Iterable[Measurement], primitive: str) -> dict[tuple[float, int], dict[str, Measurement]]:
+def shapes(run: Iterable[Record], primitive: str) -> dict[tuple[float, int], dict[str, Record]]:
     """Group the timed runs of a mode by seconds of work and number of members, then by strategy."""
-    groups: dict[tuple[float, int], dict[str, Measurement]] = defaultdict(dict)
+    groups: dict[tuple[float, int], dict[str, Record]] = defaultdict(dict)
     for record in run:
         if (record.primitive, record.op) == (primitive, RUN) and record.median_seconds is not None:
             shape = float(record.options.get("work_seconds", 0.0)), record.threads
@@ -55,7 +55,7 @@ def shapes(run: Iterable[Measurement], primitive: str) -> dict[tuple[float, int]
     return dict(sorted(groups.items()))
 
 
-def times(claim: str, cells: Mapping[str, Measurement], strategy: str) -> Times | None:
+def times(claim: str, cells: Mapping[str, Record], strategy: str) -> Times | None:
     """Compute the factor that a claim speaks of, with its 95 % interval: the speedup over ``global``, or the
     slowdown over ``none``. None where one of both was not timed."""
     if strategy not in cells or BASES[claim] not in cells:
@@ -78,14 +78,14 @@ def compared(factor: Times, printed: Mapping[str, float]) -> str:
     return "less" if high < printed["least"] else "more" if low > printed["most"] else "ambiguous"
 
 
-def verdicts(records: Sequence[Measurement], printed: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], printed: Quoted = NOTHING) -> list[Claim]:
     """Judge both claims of section VI-D2, and that of IV-D3; none where the first are not quoted."""
     tables = {claim: printed.table(f"zhang2021.locks.{claim}") for claim in BASES}
     judged = [_judged(claim, table, records) for claim, table in tables.items() if table]
     return [*judged, _write_after_read(records)] if judged else []
 
 
-def _write_after_read(records: Sequence[Measurement]) -> Claim:
+def _write_after_read(records: Sequence[Record]) -> Claim:
     runs = [record for primitive in (THREADS, PROCESSES) for record in one_run(records, primitive)]
     shares = [one.machine.get(SUPERSEDED) for one in runs if one.options.get("learners", 1) > 1]
     known = [share for share in shares if share is not None]
@@ -100,7 +100,7 @@ def _write_after_read(records: Sequence[Measurement]) -> Claim:
     )
 
 
-def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measurement]) -> Claim:
+def _judged(claim: str, table: Mapping[str, float], records: Sequence[Record]) -> Claim:
     least, most = table["least"], table["most"]
     text = {
         "over_global": f"The locks of Algorithm 3 are {least:g}x to {most:g}x as fast as one global lock (Fig. 10).",
@@ -129,7 +129,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
     )
 
 
-def _counts(cells: Mapping[tuple[float, int], Mapping[str, Measurement]]) -> str:
+def _counts(cells: Mapping[tuple[float, int], Mapping[str, Record]]) -> str:
     judged = (count for (work, count), each in cells.items() if AS_PRINTED in each and _is_judged(work, each))
     return " and ".join(map(str, judged))
 
@@ -142,7 +142,7 @@ def _power(missed: float, least: float, most: float, noise: Noise) -> str:
     )
 
 
-def _logs(claim: str, cells: Mapping[tuple[float, int], Mapping[str, Measurement]]) -> tuple[list[float], list[float]]:
+def _logs(claim: str, cells: Mapping[tuple[float, int], Mapping[str, Record]]) -> tuple[list[float], list[float]]:
     """Return the logarithm of each factor that is judged, and the standard deviation of its own."""
     logs, sigmas = [], []
     for (work, _), by_strategy in cells.items():
@@ -155,7 +155,7 @@ def _logs(claim: str, cells: Mapping[tuple[float, int], Mapping[str, Measurement
 
 
 def _beside(
-    claim: str, records: Sequence[Measurement], threads: Mapping[tuple[float, int], Mapping[str, Measurement]]
+    claim: str, records: Sequence[Record], threads: Mapping[tuple[float, int], Mapping[str, Record]]
 ) -> list[str]:
     """Say for both strategies from what to what the factor goes that is not judged."""
     processes = shapes(one_run(records, PROCESSES), PROCESSES)
@@ -173,7 +173,7 @@ def _beside(
     return lines
 
 
-def _is_judged(work: float, by_strategy: Mapping[str, Measurement]) -> bool:
+def _is_judged(work: float, by_strategy: Mapping[str, Record]) -> bool:
     """Tell whether threads did nothing else and had a core each."""
     record = by_strategy[AS_PRINTED]
     return record.primitive == THREADS and not work and not is_oversubscribed(record)

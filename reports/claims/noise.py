@@ -10,7 +10,7 @@ from functools import cache
 from statistics import NormalDist
 
 from dse import stats
-from dse.records import Measurement, twins
+from dse.records import Record, twins
 
 from .claims import Verdict
 
@@ -53,7 +53,7 @@ def student(level: float, freedom: int) -> float:
 
 
 def noise_of(
-    records: Iterable[Measurement], primitive: str = "sum_tree", runs: Collection[tuple[str | None, str]] = ()
+    records: Iterable[Record], primitive: str = "sum_tree", runs: Collection[tuple[str | None, str]] = ()
 ) -> Noise:
     """Measure the noise by the A/A twins among the records; by those of the ``runs`` (code, command) if there are
     ``LEAST_PAIRS`` of them."""
@@ -64,7 +64,7 @@ def noise_of(
     return Noise(stats.noise_floor(pairs), len(pairs))
 
 
-def own_sigma(record: Measurement) -> float:
+def own_sigma(record: Record) -> float:
     """Compute the standard deviation of a record's ln(time) from its own interval, 0 where it has none."""
     if record.low_seconds is None or record.high_seconds is None:
         return 0.0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import impls
-from dse.records import Measurement, in_order
+from dse.records import Record, in_order
 
 from . import fanout_curves, growth
 from .claims import Claim, unmeasured
@@ -38,7 +38,7 @@ class Total:
 
 
 Totals = Mapping[int, Total]
-Beside = Callable[[Sequence[Measurement], Totals], str]
+Beside = Callable[[Sequence[Record], Totals], str]
 
 
 def is_ours(implementation: str) -> bool:
@@ -46,19 +46,19 @@ def is_ours(implementation: str) -> bool:
     return implementation in impls.names()
 
 
-def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
+def one_run(records: Sequence[Record], primitive: str = PEER) -> list[Record]:
     """Select the records of other libraries that one run made, the one with most of them; of equals, the latest.
 
     Times of two runs may differ by the hour alone, so only those of one are divided by each other.
     """
-    runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
+    runs: dict[tuple[str | None, str], list[Record]] = defaultdict(list)
     for record in in_order(records):
         if record.primitive.startswith(primitive):
             runs[record.code, record.command].append(record)
     return max(reversed(in_order(runs.values(), lambda run: run[-1].utc)), key=len, default=[])
 
 
-def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], _: Quoted = NOTHING) -> list[Claim]:
     """Judge the claims of section VI-D about tianshou and RLlib."""
     run = one_run(records)
     noise = noise_of(run, PEER)
@@ -69,7 +69,7 @@ def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]
     ]
 
 
-def _times_as_fast(run: Sequence[Measurement], noise: Noise, claimed: int, name: str, beside: Beside) -> Claim:
+def _times_as_fast(run: Sequence[Record], noise: Noise, claimed: int, name: str, beside: Beside) -> Claim:
     """Judge the tree's speedup over a library's; ``beside`` says what another tree of ours tells."""
     text, library = f"The tree is about {claimed}x as fast as {name}'s ({FIGURE}).", name.lower()
     rule = (
@@ -96,20 +96,20 @@ def _times_as_fast(run: Sequence[Measurement], noise: Noise, claimed: int, name:
     )
 
 
-def _compiled_too(run: Sequence[Measurement], theirs: Totals) -> str:
+def _compiled_too(run: Sequence[Record], theirs: Totals) -> str:
     exact = _ratios(theirs, _totals(run, "numba", "float64"))
     more = f"; with float64 leaves, as tianshou's: {_said(exact)}" if exact else ""
     return f"Both are compiled by numba, so the language is the same{more}"
 
 
-def _in_python_too(run: Sequence[Measurement], theirs: Totals) -> str:
+def _in_python_too(run: Sequence[Record], theirs: Totals) -> str:
     python = _ratios(theirs, _totals(run, "python"))
     if not python:
         return "No tree of ours in pure Python was in the run, RLlib's language"
     return f"In the same language, our tree in pure Python over RLlib's: {_said(python)}"
 
 
-def _rllib_grows_linearly(run: Sequence[Measurement], noise: Noise) -> Claim:
+def _rllib_grows_linearly(run: Sequence[Record], noise: Noise) -> Claim:
     text = f"RLlib's latency grows linearly with the capacity ({FIGURE})."
     rule = (
         "samples and updates are fitted by t = a + b N^p with one p: confirmed if p = 1 fits, p <= "
@@ -136,9 +136,7 @@ def _rllib_grows_linearly(run: Sequence[Measurement], noise: Noise) -> Claim:
     )
 
 
-def _series(
-    run: Sequence[Measurement], implementation: str, noise: Noise, ops: Sequence[str] = OPS
-) -> list[growth.Series]:
+def _series(run: Sequence[Record], implementation: str, noise: Noise, ops: Sequence[str] = OPS) -> list[growth.Series]:
     """Collect times over N by operation, of default options, where there are enough capacities."""
     series = []
     for op in ops:
@@ -152,7 +150,7 @@ def _series(
     return series
 
 
-def _of_the_figure(run: Sequence[Measurement], implementation: str, dtype: str | None) -> list[Measurement]:
+def _of_the_figure(run: Sequence[Record], implementation: str, dtype: str | None) -> list[Record]:
     """Select the times of an implementation that Fig. 8 asks for; leaves of ours are float32 by default."""
     wanted = dtype or ("float32" if is_ours(implementation) else None)
     timed = (record for record in run if record.median_seconds is not None)
@@ -166,15 +164,15 @@ def _of_the_figure(run: Sequence[Measurement], implementation: str, dtype: str |
     ]
 
 
-def _totals(run: Sequence[Measurement], implementation: str, dtype: str | None = None) -> dict[int, Total]:
+def _totals(run: Sequence[Record], implementation: str, dtype: str | None = None) -> dict[int, Total]:
     """Add up the times of a sample and an update, by N."""
-    parts: dict[int, dict[str, Measurement]] = defaultdict(dict)
+    parts: dict[int, dict[str, Record]] = defaultdict(dict)
     for record in _of_the_figure(run, implementation, dtype):
         parts[record.capacity][record.op] = record
     return {n: _total(list(both.values())) for n, both in sorted(parts.items()) if set(OPS) <= both.keys()}
 
 
-def _total(records: Sequence[Measurement]) -> Total:
+def _total(records: Sequence[Record]) -> Total:
     seconds = sum(record.seconds for record in records)
     sigma = math.hypot(*(record.seconds * own_sigma(record) for record in records)) / seconds
     return Total(seconds, sigma, sum(record.status == "unstable" for record in records))
@@ -191,7 +189,7 @@ def _said(ratios: Mapping[int, float]) -> str:
     return f"{mean:,.3g}x in the geometric mean ({by_capacity})"
 
 
-def _untestable(text: str, rule: str, run: Sequence[Measurement], implementation: str, where: str = "") -> Claim:
+def _untestable(text: str, rule: str, run: Sequence[Record], implementation: str, where: str = "") -> Claim:
     why = {record.reason for record in run if record.contestant == implementation and record.reason}
     reason = f" ({'; '.join(sorted(why))})" if why else ""
     lacks = f"no samples and updates of {implementation} and ours at B = {BATCH} in one run with twins{where}{reason}"

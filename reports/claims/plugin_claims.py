@@ -7,7 +7,7 @@ of each library is timed on its own replay and on ours; what a tree that takes n
 from collections.abc import Mapping, Sequence
 
 from dse import stats
-from dse.records import Measurement, how_to_measure, in_order
+from dse.records import Record, how_to_measure, in_order
 
 from . import fanout_curves
 from .claims import Claim, not_run
@@ -23,16 +23,16 @@ Times = tuple[float, float, float]
 """A ratio of times: its median and both ends of its 95 % interval."""
 
 
-def latest(records: Sequence[Measurement]) -> list[Measurement]:
+def latest(records: Sequence[Record]) -> list[Record]:
     """Select the latest record of each cell, A/A twins too, of the code that timed plug-ins last."""
     own = in_order(record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again"))
     last = own[-1].code if own else None
     return list({record.cell: record for record in own if record.code == last}.values())
 
 
-def by_step(records: Sequence[Measurement]) -> dict[Key, dict[tuple[str, str], Measurement]]:
+def by_step(records: Sequence[Record]) -> dict[Key, dict[tuple[str, str], Record]]:
     """Group the timed cells by host and task, then by kind and op."""
-    groups: dict[Key, dict[tuple[str, str], Measurement]] = {}
+    groups: dict[Key, dict[tuple[str, str], Record]] = {}
     for record in latest(records):
         if record.primitive == PRIMITIVE and record.samples_seconds:
             key = record.contestant, str(record.options["task"])
@@ -40,18 +40,18 @@ def by_step(records: Sequence[Measurement]) -> dict[Key, dict[tuple[str, str], M
     return groups
 
 
-def own_kind(cells: Mapping[tuple[str, str], Measurement]) -> str | None:
+def own_kind(cells: Mapping[tuple[str, str], Record]) -> str | None:
     """Return the name of the library's own replay among the cells of a task, None where it was not timed."""
     return next((kind for kind in OWN if (kind, STEP) in cells), None)
 
 
-def share(cells: Mapping[tuple[str, str], Measurement], kind: str) -> float | None:
+def share(cells: Mapping[tuple[str, str], Record], kind: str) -> float | None:
     """The share of a kind's step that the tree's calls take, None where that was not timed."""
     step, tree = cells.get((kind, STEP)), cells.get((kind, TREE))
     return tree.seconds / step.seconds if step and tree else None
 
 
-def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], quoted: Quoted = NOTHING) -> list[Claim]:
     """Judge the gain of a training step; no claim where it is not quoted."""
     printed = quoted.table("zhang2021.plugins")
     if not printed:
@@ -88,7 +88,7 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
     ]
 
 
-def _said(key: Key, times: Times, cells: Mapping[tuple[str, str], Measurement]) -> str:
+def _said(key: Key, times: Times, cells: Mapping[tuple[str, str], Record]) -> str:
     own = own_kind(cells)
     part = share(cells, own) if own else None
     most = f", at most {1 / (1 - part):.2f} by a tree that takes no time" if part is not None and part < 1 else ""

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from dse.records import Measurement
+from dse.records import Record
 from impls.fpga import cycles
 from impls.fpga.design import Design
 
@@ -26,7 +26,7 @@ LAW = f"{EXACT}, with a law that equals simulated hardware cycle for cycle"
 Formula = Callable[[Design, int], float]
 
 
-def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+def verdicts(_: Sequence[Record], quoted: Quoted) -> list[Claim]:
     """Judge all claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
     module = [_sampling_cycles(quoted), _update_cycles(quoted), _even_banks(), _fixed_point()]
     return [*module, *rmm_device.verdicts(quoted), _sampling_span(quoted), _update_span(quoted), _link(quoted)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from dse.drift import drift
-from dse.records import Measurement
+from dse.records import Record
 from dse.times.profile import workloads
 from impls.training import Workload
 
@@ -16,7 +16,7 @@ from .quoted import NOTHING, Quoted
 PAPER, ORDER = "[Zhang2021]", 5
 
 
-def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], _: Quoted = NOTHING) -> list[Claim]:
     """Judge that training takes longer with a larger state, by every workload that was profiled."""
     text = "Training takes longer the larger the state is, here of a step (I, Fig. 1)."
     longer = "confirmed if it takes longer in every environment of a larger state, refuted if shorter in one"
@@ -45,7 +45,7 @@ def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]
     return [Claim(text, verdict, evidence, rule, power)]
 
 
-def _step_seconds(workload: Workload, own: Sequence[Measurement]) -> float | None:
+def _step_seconds(workload: Workload, own: Sequence[Record]) -> float | None:
     """Return the seconds of an environment step and its share of a gradient step, by torch; None if one is missing."""
     taken = {
         (one.contestant, one.op, one.batch): one.seconds

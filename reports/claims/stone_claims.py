@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from dse import learning_runs
-from dse.records import Measurement
+from dse.records import Record
 
 from . import seeds
 from .claims import Claim, not_run, unmeasured
@@ -22,12 +22,12 @@ MISSED = 0.8
 """Where power is stated: the time of two threads over that of one."""
 
 
-def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], quoted: Quoted = NOTHING) -> list[Claim]:
     """Judge that threads share one core, what a shared tensor costs, and what copies, A3C and Dyna-Q show."""
     return [_threads_share_a_core(records), _shared_tensors(records), *_of_copies(records, quoted)]
 
 
-def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
+def _threads_share_a_core(records: Sequence[Record]) -> Claim:
     text = "Threads of one Python process take turns on a single core (IV-A)."
     timed = [record for record in records if record.median_seconds is not None]
     noise, pairs = noise_of(timed, "peer"), _pairs(timed)
@@ -65,9 +65,9 @@ def _student_miss(noise: Noise, limit: float) -> float:
     return 0.5 * math.erfc((distance - limit) / math.sqrt(2))
 
 
-def _pairs(timed: Sequence[Measurement]) -> dict[str, tuple[Measurement, Measurement]]:
+def _pairs(timed: Sequence[Record]) -> dict[str, tuple[Record, Record]]:
     """Select the times of one and two threads, of one run, by implementation with default options."""
-    times: dict[tuple[str, str, str], dict[int, Measurement]] = defaultdict(dict)
+    times: dict[tuple[str, str, str], dict[int, Record]] = defaultdict(dict)
     for record in timed:
         if record.primitive == SHARED and not record.options:
             times[record.contestant, record.dtype, record.command][record.threads] = record
@@ -79,7 +79,7 @@ def _pairs(timed: Sequence[Measurement]) -> dict[str, tuple[Measurement, Measure
     }
 
 
-def _shared_tensors(records: Sequence[Measurement]) -> Claim:
+def _shared_tensors(records: Sequence[Record]) -> Claim:
     """Judge one addition to a policy's weights, in a tensor of its own and in one that torch shares."""
     times = {
         record.contestant: record for record in records if record.op == ADDED and record.median_seconds is not None
@@ -106,7 +106,7 @@ NO_MODEL: Kind = (0, "", 1)
 TWO, USUAL, LIMITED = 2, 16, (16, 64)
 
 
-def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+def _of_copies(records: Sequence[Record], quoted: Quoted) -> list[Claim]:
     """Judge Figs. 1 to 4 and what is said of syncs by runs of copies until solved, paired by seed."""
     best = quoted.table("stonesachdev.best")
     fewer, more = (f"{best[name]:g}" if name in best else "?" for name in ("fewer", "more"))
@@ -167,7 +167,7 @@ class Ratios:
     ``only`` is the name by which ``benchmarks learning`` has such runs of the workload.
     """
 
-    def __init__(self, runs: Sequence[Measurement], workload: str, only: str) -> None:
+    def __init__(self, runs: Sequence[Record], workload: str, only: str) -> None:
         self._only = only
         self._figures = {
             _kind_of(group[0]): next(iter(learning_runs.figures_of(group).values()))
@@ -195,7 +195,7 @@ class Ratios:
         return seeds.judge(text, name, self.of(name, pairs), of, sign, self._only)
 
 
-def _kind_of(run: Measurement) -> Kind:
+def _kind_of(run: Record) -> Kind:
     if "model_workers" in run.options:
         return run.options["model_workers"], "", run.options["cap"]
     return run.options["processes"], run.options["sync"], run.options["every"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dse import learning_runs
-from dse.records import Measurement
+from dse.records import Record
 
 from . import mapping_loss, seeds
 from .claims import UNTESTED, Claim, Verdict, unmeasured
@@ -20,7 +20,7 @@ OPTIMUM, MOST = 0.05, 0.95  # how near to the best mapping, and on how many tabl
 LIKELY = "each ratio has the noise of its run, which is far below the bounds"
 
 
-def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], _: Quoted = NOTHING) -> list[Claim]:
     """Judge them by the newest records of each, and by random tables of times."""
     return [*_threads(records), *_sampled_ahead(records), _another_loop(records), _units(records), _near_the_best()]
 
@@ -29,7 +29,7 @@ def _untested(text: str, rule: str, topic: str) -> Claim:
     return unmeasured(text, rule, "no such records are on this machine", topic, "records")
 
 
-def _threads(records: Sequence[Measurement]) -> Iterator[Claim]:
+def _threads(records: Sequence[Record]) -> Iterator[Claim]:
     """Judge that sampling scales with threads, and updates do not: numba's tree, two threads to one, at a large B."""
     times = {
         (one.op, one.capacity, one.batch, one.fanout, one.threads): one.seconds
@@ -59,7 +59,7 @@ def _threads(records: Sequence[Measurement]) -> Iterator[Claim]:
         )
 
 
-def _sampled_ahead(records: Sequence[Measurement]) -> Iterator[Claim]:
+def _sampled_ahead(records: Sequence[Record]) -> Iterator[Claim]:
     """Judge what D = 50 and D = 200 cost, by environment steps until CartPole is solved, compared with D = 1."""
     found = learning_runs.metrics_of(learning_runs.latest(records))
     steps = {kind: metrics["sample_efficiency"] for kind, metrics in found.items()}
@@ -80,7 +80,7 @@ def _sampled_ahead(records: Sequence[Measurement]) -> Iterator[Claim]:
     yield Claim(text, opposite.get(claim.verdict, UNTESTED), claim.evidence, rule, claim.power)
 
 
-def _another_loop(records: Sequence[Measurement]) -> Claim:
+def _another_loop(records: Sequence[Record]) -> Claim:
     """Judge the throughput compared with RLlib's own loop."""
     text = "Training is 1.06 to 1,005 times faster than RLlib's (Fig. 14)."
     rule = "confirmed if the ratio lies within at every batch B"
@@ -104,7 +104,7 @@ def _another_loop(records: Sequence[Measurement]) -> Claim:
     return Claim(text, "confirmed" if holds else "refuted", said, f"{rule}; refuted otherwise", LIKELY)
 
 
-def _units(records: Sequence[Measurement]) -> Claim:
+def _units(records: Sequence[Record]) -> Claim:
     """Judge whether one keeper of tree and records holds a run up, for which they would be two units."""
     text = "The replay is two units, priorities and data storage, each with queues (Fig. 7, Table II)."
     rule = "confirmed if the one keeper of both is a run's busiest process in any run; refuted otherwise"

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dse.records import Measurement, how_to_measure
+from dse.records import Record, how_to_measure
 
 from .claims import EXACT, Claim, adds_up_if, not_run
 from .quoted import Quoted
@@ -38,7 +38,7 @@ Series = Mapping[str, Sequence[Row]]
 """Rows over sizes, by the name of their system."""
 
 
-def verdicts(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+def verdicts(records: Sequence[Record], quoted: Quoted) -> list[Claim]:
     """Judge the cost of shared memory and of a queue, and the laws of Table 3. RecordError if not quoted."""
     kinds = _systems(records)
     series = {"printed": _printed(quoted), **_filled(kinds.get("fill", ()))}
@@ -78,9 +78,9 @@ def _cost(shared: Sequence[Row], queues: Sequence[Row], quoted: Quoted) -> Claim
     )
 
 
-def _systems(records: Sequence[Measurement]) -> dict[str, list[Row]]:
+def _systems(records: Sequence[Record]) -> dict[str, list[Row]]:
     """Select the systems of one actor on all cores by the kind of their transport."""
-    systems: dict[tuple[str, str], dict[str, Measurement]] = {}
+    systems: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
         is_plain = record.primitive == SYSTEM and record.options.keys() <= {"workload", "rows"}
         if is_plain and record.median_seconds is not None:
@@ -95,7 +95,7 @@ def _systems(records: Sequence[Measurement]) -> dict[str, list[Row]]:
     return kinds
 
 
-def _row(name: str, size: int, found: Mapping[str, Measurement]) -> Row:
+def _row(name: str, size: int, found: Mapping[str, Record]) -> Row:
     act, step, transfer = (found[op] for op in OPS)
     low, high = ((one.low_seconds or one.seconds, one.high_seconds or one.seconds) for one in (transfer, step))
     rates = 1 / act.seconds, 1 / step.seconds, transfer.seconds / step.seconds

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from dse.records import Measurement
+from dse.records import Record
 from dse.times import tree_cost_model
 
 from . import fanout_curves, growth
@@ -37,7 +37,7 @@ CONTROLS = {
 """Operations whose work is linear in N by construction, by implementation and operation."""
 
 
-def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Record], _: Quoted = NOTHING) -> list[Claim]:
     """Judge all claims of sections IV-C, VI-D and VI-G that samples and updates of a sum tree can answer."""
     timed = [record for record in records if record.median_seconds is not None]
     noise = noise_of(timed)
@@ -52,7 +52,7 @@ def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]
     ]
 
 
-def _insertion_falls_with_fanout(timed: Sequence[Measurement]) -> Claim:
+def _insertion_falls_with_fanout(timed: Sequence[Record]) -> Claim:
     text = "Insertion (a priority update) gets faster as K grows (VI-D1)."
     rule = (
         "confirmed if the largest K is clearly faster than the smallest in every series and no larger K clearly slower "
@@ -63,7 +63,7 @@ def _insertion_falls_with_fanout(timed: Sequence[Measurement]) -> Claim:
     return _over_fanouts(text, rule, cases, "update", falling, timed)
 
 
-def _sampling_has_an_inner_minimum(timed: Sequence[Measurement]) -> Claim:
+def _sampling_has_an_inner_minimum(timed: Sequence[Record]) -> Claim:
     text = "Sampling first gets faster, then slower as K grows: it has an inner minimum (VI-D1)."
     rule = (
         "confirmed if in every series some K inside is clearly faster than both the smallest and the largest; refuted "
@@ -78,7 +78,7 @@ Shape = Callable[[Reals], Reals]
 
 
 def _over_fanouts(
-    text: str, rule: str, cases: tuple[str, Shape, str, Shape], op: str, test: Test, timed: Sequence[Measurement]
+    text: str, rule: str, cases: tuple[str, Shape, str, Shape], op: str, test: Test, timed: Sequence[Record]
 ) -> Claim:
     """Judge a claim about the shape of one operation's times over K."""
     paper, ours = (curves(timed, op, options) for options in (PAPERS_OWN, {}))
@@ -123,7 +123,7 @@ def _unmeasured(text: str, rule: str, noise: Noise) -> Claim:
     return unmeasured(text, rule, lacks, "sweep --preset quick", "the noise and curves")
 
 
-def _sixteen_is_best(timed: Sequence[Measurement]) -> Claim:
+def _sixteen_is_best(timed: Sequence[Record]) -> Claim:
     text = "K = 16 yields the best total of insertion and sampling (VI-D1)."
     rule = (
         "in the mean over all series: confirmed if K = 16 is clearly faster than every other K; refuted if another is "
@@ -147,7 +147,7 @@ def _sixteen_is_best(timed: Sequence[Measurement]) -> Claim:
     return Claim(text, fanout_curves.verdict(code), evidence, rule, _power(cases, test, paper, noise))
 
 
-def _totals(timed: Sequence[Measurement], options: dict[str, str]) -> Curves | None:
+def _totals(timed: Sequence[Record], options: dict[str, str]) -> Curves | None:
     """Add up the curves of sampling and updating where both were measured."""
     draws, updates = (curves(timed, op, options) for op in ("draw", "update"))
     if draws is None or updates is None:
@@ -176,7 +176,7 @@ def _behind(totals: Curves) -> str:
     return f"K = {totals.fanouts[best]} is faster than K = 16 by {math.expm1(behind[best]):.0%} in the mean"
 
 
-def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) -> Claim:
+def _alignment_is_worth_one_percent(trees: Sequence[Record], noise: Noise) -> Claim:
     text = "Aligning groups to cache lines is worth about 1 % (VI-G)."
     least, most = ALIGNED
     rule = (
@@ -207,7 +207,7 @@ def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) 
     )
 
 
-def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
+def _latency_is_sublinear(trees: Sequence[Record], noise: Noise) -> Claim:
     text = "Latency grows less than linearly with the capacity (VI-C)."
     rule = (
         "times of all B are fitted by t = a + b N^p with one p an operation: confirmed if p is below 1 with 95 % "
@@ -242,7 +242,7 @@ def _grown(each: growth.Growth) -> str:
     return f"{each}, {each.share:.0%} of the time at the largest N grows"
 
 
-def _series(trees: Sequence[Measurement], implementation: str, op: str, noise: Noise) -> list[growth.Series]:
+def _series(trees: Sequence[Record], implementation: str, op: str, noise: Noise) -> list[growth.Series]:
     """Collect stable times over N by batch, of default options at K = 16, where there are enough capacities."""
     points: dict[tuple[int, str], dict[int, tuple[int, float, float]]] = defaultdict(dict)
     for record in trees:

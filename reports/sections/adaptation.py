@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.records import Measurement
+from dse.records import Record
 from impls.terminal import plural
 from impls.training.adapting import GRID, Loss, Step, losses_of
 
@@ -18,7 +18,7 @@ from ..tidy import About, commit_of
 
 PRIMITIVE = "training adaptation"
 WORKLOAD = "cartpole_dqn"
-COMMAND = f"python -m benchmarks adapt --workload {WORKLOAD} --exhaustive"
+COMMAND = f"python -m benchmarks run adapt --workload {WORKLOAD} --exhaustive"
 RATES = ("sampling_hz", "update_hz", "frames_hz", "cpu_percent", "used_bytes")
 HEAD = ("look", "search", "samplers", "B", "env steps/s", "gradient steps/s", "records/s", "processor", "memory (MB)")
 READING = (
@@ -27,7 +27,7 @@ READING = (
 )
 
 
-def latest(measurements: Sequence[Measurement]) -> pd.DataFrame:
+def latest(measurements: Sequence[Record]) -> pd.DataFrame:
     """Return the looks of the latest run, of its path and of all pairs, in their order; empty without any."""
     kept = [one for one in measurements if one.primitive == PRIMITIVE and one.median_seconds is not None]
     run = max((one.options["run"] for one in kept), default="")

@@ -10,7 +10,7 @@ from dse import stats
 from dse.answers.printer import write, write_tree
 from dse.answers.tree_answer import label_of, tree_answer
 from dse.race_trees import configuration_of
-from dse.records import Measurement, RecordError, twins
+from dse.records import Record, RecordError, twins
 from dse.times.tree_variants import Configuration
 from impls.terminal import plural
 from reports.claims.peer_claims import PEER, is_ours, one_run
@@ -27,7 +27,7 @@ SHOWN = 3
 COMPARISON = "compare.md"
 COMPARE = "python -m benchmarks compare HEAD~1 HEAD"
 COMPARE_LIBRARIES = "No other library was timed beside it; this does it: make peers."
-MEASURE_SHARE = "python -m benchmarks share --workload cartpole_dqn"
+MEASURE_SHARE = "python -m benchmarks run share --workload cartpole_dqn"
 WORDS = {
     "sum tree, N, K, B": "a tree whose leaves are N priorities and whose nodes are sums of K children; a batch of B "
     "leaves is sampled or updated at once",
@@ -150,7 +150,7 @@ def _at_most(gain: float) -> str:
     return f"{math.ceil(100 * gain - 1e-9) / 100:g}"
 
 
-def beside_others(material: Material) -> tuple[list[Measurement], str]:
+def beside_others(material: Material) -> tuple[list[Record], str]:
     """Return the times of ours and other libraries: this machine's, or those of another one, and its name."""
     own = material.of(PEER)
     if not any(one.primitive == PEER for one in timed(own.measurements)):

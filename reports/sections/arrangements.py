@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dse import platforms
 from dse.platforms.reading import FILE
-from dse.records import Measurement, how_to_measure
+from dse.records import Record, how_to_measure
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -32,8 +32,8 @@ class Point:
     that was timed.
     """
 
-    rate: Measurement
-    bound: Measurement | None = None
+    rate: Record
+    bound: Record | None = None
     free_seconds: float | None = None
 
     @property
@@ -66,9 +66,9 @@ class Point:
         return 1 if self.options["arrangement"] == "serial" else 1 + actors + int(self.options["actors"])
 
 
-def points(measurements: Iterable[Measurement]) -> list[Point]:
+def points(measurements: Iterable[Record]) -> list[Point]:
     """Return the runs that were timed, by workload and update interval, the fastest first."""
-    by: dict[tuple[Any, ...], dict[str, Measurement]] = {}
+    by: dict[tuple[Any, ...], dict[str, Record]] = {}
     for record in measurements:
         if record.primitive == ARRANGEMENT and record.median_seconds is not None and _is_usual(record.options):
             key = (record.options["ratio"], *(record.options[name] for name in _SHAPE))
@@ -84,7 +84,7 @@ def _is_usual(options: Mapping[str, Any]) -> bool:
     return is_whole and all(options.get(name) == value for name, value in USUAL.items())
 
 
-def _free(by: Mapping[tuple[Any, ...], Mapping[str, Measurement]], key: tuple[Any, ...]) -> float | None:
+def _free(by: Mapping[tuple[Any, ...], Mapping[str, Record]], key: tuple[Any, ...]) -> float | None:
     """Return seconds of a gradient step by the parts of the same arrangement at a free ratio, whose pace has no u."""
     shape = dict(zip(_SHAPE, key[1:], strict=True))
     for other, ops in by.items():
@@ -203,7 +203,7 @@ def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
 _count = "{:,.0f}".format
 
 
-def _long(measurements: Iterable[Measurement]) -> str:
+def _long(measurements: Iterable[Record]) -> str:
     """Say of each long run of the kept ratio how far environment steps led and lagged, and the error of the ratio."""
     found = [one for one in measurements if (one.primitive, one.op) == (ARRANGEMENT, "ratio") and one.median_seconds]
     runs = sorted(found, key=lambda one: (one.options["workload"], one.options["arrangement"]))
@@ -212,7 +212,7 @@ def _long(measurements: Iterable[Measurement]) -> str:
     return paragraph("The kept ratio of environment steps to gradient steps over long runs:") + items(map(_kept, runs))
 
 
-def _kept(record: Measurement) -> str:
+def _kept(record: Record) -> str:
     options, report = record.options, record.machine["report"]
     most = options["update_interval"] + options["actors"] * options["environments"]
     off = max(abs(ratio - 1) for ratio in record.machine["ratios"])
@@ -223,7 +223,7 @@ def _kept(record: Measurement) -> str:
     )
 
 
-COMMAND = "python -m benchmarks arrangements"
+COMMAND = "python -m benchmarks run arrangements"
 ORDER = ("serial", "apart", "pipelined")
 APART = 0.03  # by so much predictions are set to the right, as a share of x
 

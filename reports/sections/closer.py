@@ -112,7 +112,7 @@ LOOKS = (
         by=("label", "mode", "work", "oversubscribed"),
         usual={"mode": "processes", "work": 0},
         reading="Lower is faster. What is marked as not right is a bound, or may tear records.",
-        command="python -m benchmarks replay --only threads,processes",
+        command="python -m benchmarks run replay --only threads,processes",
         figures=("replay_locks",),
     ),
     Look(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dse.records import Measurement, RecordError
+from dse.records import Record, RecordError
 from reports.claims.peer_claims import one_run
 
 from ..chart import Material, Section
@@ -17,7 +17,7 @@ COMPARED = (("sample", "sampling"), ("update", "updating"))
 UNCHECKED, RIVAL = "validate=False", "torchrl_cuda"
 
 
-def section(measurements: Sequence[Measurement]) -> str:
+def section(measurements: Sequence[Record]) -> str:
     """Return times and ratios as HTML. RecordError where no tree was timed on a device."""
     run = one_run(measurements, GPU)
     cells = [record for record in timed(run) if record.primitive == GPU]

@@ -24,7 +24,7 @@ from dse.learning_runs import (
 )
 from dse.mapping.question import ask
 from dse.platforms import PlatformError
-from dse.records import Measurement, RecordError, how_to_measure
+from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.stats import LEAST_SEEDS
 from dse.tuning.learners import learner_scaling
@@ -44,7 +44,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def points(runs: Sequence[Measurement]) -> pd.DataFrame:
+def points(runs: Sequence[Record]) -> pd.DataFrame:
     """Return a row an evaluation: what run it is of, its step as it was due, its seconds and its mean return."""
     rows = []
     for run in runs:
@@ -56,20 +56,20 @@ def points(runs: Sequence[Measurement]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _of_one(runs: Sequence[Measurement]) -> list[Measurement]:
+def _of_one(runs: Sequence[Record]) -> list[Record]:
     """Return the runs of the workload with the most of them."""
     counts = pd.Series([run.options["workload"] for run in runs]).value_counts()
     return [run for run in runs if run.options["workload"] == counts.index[0]]
 
 
-def _is_as_shipped(run: Measurement) -> bool:
+def _is_as_shipped(run: Record) -> bool:
     """Whether a run is no ablation: nothing of its workload was changed, and records go by shared memory."""
     options = run.options
     is_changed = "count" in options or (options["arrangement"] == SERIAL) != (options["kind"] == SERIAL)
     return not is_changed and options.get("transport", "shared") == "shared"
 
 
-def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
+def of_depths(runs: Sequence[Record]) -> pd.DataFrame:
     """Select the runs with one learner apart from actors, by D; empty unless there are two D."""
     runs = list(filter(_is_as_shipped, runs))
     one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] in ONE_MACHINE]
@@ -77,7 +77,7 @@ def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
     return rows if rows["presampled"].nunique() > 1 else rows[:0]
 
 
-def of_arrangements(runs: Sequence[Measurement]) -> pd.DataFrame:
+def of_arrangements(runs: Sequence[Record]) -> pd.DataFrame:
     """Select the runs of every arrangement and sync at the least D; empty unless there are two kinds."""
     runs = [run for run in runs if run.options["arrangement"] != COPIES and _is_as_shipped(run)]
     several = {run.options["workload"] for run in runs if run.options["arrangement"] != SERIAL}
@@ -90,7 +90,7 @@ def of_arrangements(runs: Sequence[Measurement]) -> pd.DataFrame:
     return rows if rows["kind"].nunique() > 1 else rows[:0]
 
 
-def of_copies(runs: Sequence[Measurement]) -> pd.DataFrame:
+def of_copies(runs: Sequence[Record]) -> pd.DataFrame:
     """Return a row a figure, run and seed of copies, at the interval k that most numbers of them have."""
     own = [run for run in runs if run.options["arrangement"] == COPIES]
     shown = {(run.options["workload"], told_kind(run)): run for run in _of_one(own) if own}
@@ -115,7 +115,7 @@ def of_copies(runs: Sequence[Measurement]) -> pd.DataFrame:
 ROLLOUTS, BASE, CHANGED = "pendulum_memr", "pendulum_sac", ("alpha", "segments")
 
 
-def of_rollouts(runs: Sequence[Measurement]) -> pd.DataFrame:
+def of_rollouts(runs: Sequence[Record]) -> pd.DataFrame:
     """Select the runs of MEMR and of SAC alone, with the key that was changed; empty unless there are both."""
     own = [run for run in runs if run.options["workload"] in (ROLLOUTS, BASE) and "library" not in run.options]
     changed = {run.options["kind"]: next((key for key in CHANGED if key in run.options), "") for run in own}
@@ -238,7 +238,7 @@ def _finished(figure: Figure, rows: pd.DataFrame, about: About, more: str) -> Fi
     return style.few_ticks(style.captioned(figure, note))
 
 
-COMMAND = "python -m benchmarks learning"
+COMMAND = "python -m benchmarks run learning"
 HEAD = (
     "run", "seeds solved",
     *(f"{name.replace('_', ' ')}{unit and f' ({unit})'}" for name, (unit, _) in ALL_METRICS.items()),
@@ -324,7 +324,7 @@ def _answers(found: Reached) -> Iterator[str]:
                 yield f"{workload}, {kind}: {solved} solved, not seed{'s' * (len(seeds) > 1)} {not_by}."
 
 
-def _origin(runs: Sequence[Measurement]) -> str:
+def _origin(runs: Sequence[Record]) -> str:
     commits = ", ".join(sorted({commit_of(one, "with uncommitted changes") for one in runs}))
     return f"Source: measured on {runs[-1].machine.get('cpu')}, {runs[-1].machine.get('cores')} cores, at {commits}."
 
@@ -348,7 +348,7 @@ def _formulas(material: Material, workload: str) -> str:
     )
 
 
-def _predicted(material: Material, runs: Sequence[Measurement]) -> str:
+def _predicted(material: Material, runs: Sequence[Record]) -> str:
     """Set the gain that the solver's times predict for each D next to the measured one."""
     gains = gains_of(of_depths(runs))
     if gains.empty:

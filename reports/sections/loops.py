@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dse import stats
-from dse.records import Measurement, how_to_measure, in_order, twins
+from dse.records import Record, how_to_measure, in_order, twins
 
 from .. import origins
 from ..chart import Material, Section
@@ -25,7 +25,7 @@ READING = (
     "and learning rate for all; what else differs stands below the table; bold is ours, green the fastest. * rests on "
     "an unstable timing, whose interval is wide."
 )
-Ops = Mapping[str, Measurement]
+Ops = Mapping[str, Record]
 
 
 def section(material: Material) -> str:
@@ -35,7 +35,7 @@ def section(material: Material) -> str:
         return paragraph(f"Left out: no training loop was timed; {how_to_measure('peers --training')}.")
     latest = {"batch" in record.options: record.utc for record in in_order(every)}  # a moment a run, one by batches
     run = [record for record in every if record.utc == latest["batch" in record.options]]
-    loops: dict[str, dict[str, Measurement]] = {}
+    loops: dict[str, dict[str, Record]] = {}
     for record in run:
         if record.primitive == LOOP:
             loops.setdefault(label(record), {})[record.op] = record
@@ -58,13 +58,13 @@ def section(material: Material) -> str:
     )
 
 
-def label(record: Measurement) -> str:
+def label(record: Record) -> str:
     """Name a record's loop, with its environments where there are several, and its batch where one was asked for."""
     count = record.options.get("environments", 1)
     return record.contestant + (f", {count} environments" if count > 1 else "") + _batch(record)
 
 
-def _batch(record: Measurement) -> str:
+def _batch(record: Record) -> str:
     return f", B = {record.batch:,}" * ("batch" in record.options)
 
 
@@ -113,7 +113,7 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
 _count = "{:,.0f}".format
 
 
-def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:
+def _origin(run: Sequence[Record], floor: float, left_out: int) -> str:
     commits = ", ".join(sorted({commit_of(record, "with uncommitted changes") for record in run}))
     left = f" {left_out} records of other runs are omitted." if left_out else ""
     return (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dse import accuracy, stats
 from dse.accuracy import ACCURACY_FILE, CHECKS, Accuracy
-from dse.records import Measurement, RecordError, text_of, twins
+from dse.records import Record, RecordError, text_of, twins
 from reports.claims.peer_claims import PEER, is_ours, one_run
 
 from ..chart import Section
@@ -33,7 +33,7 @@ class Implementation:
     options: str
     label: str
     version: str
-    cells: dict[tuple[str, int], Measurement]
+    cells: dict[tuple[str, int], Record]
 
     @property
     def kind(self) -> tuple[str, str, str]:
@@ -61,7 +61,7 @@ class Implementation:
         return UNSTABLE * any(record.status == "unstable" for record in records if record)
 
 
-def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Implementation]:
+def implementations(cells: Iterable[Record], run: Sequence[Record]) -> list[Implementation]:
     """Return the implementations of some cells, named and versioned as in their whole run."""
     dtypes = {
         record.contestant: {other.dtype for other in run if other.contestant == record.contestant} for record in run
@@ -76,7 +76,7 @@ def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) ->
     return list(by_key.values())
 
 
-def _version(record: Measurement, run: Sequence[Measurement]) -> str:
+def _version(record: Record, run: Sequence[Record]) -> str:
     """Return the version of the package of its name, else of the packages that it alone needed."""
     packages = _packages(record)
     if record.contestant in packages:
@@ -85,11 +85,11 @@ def _version(record: Measurement, run: Sequence[Measurement]) -> str:
     return ", ".join(f"{package} {version}" for package, version in packages.items() if package not in common)
 
 
-def _packages(record: Measurement) -> dict[str, str]:
+def _packages(record: Record) -> dict[str, str]:
     return {"python": str(record.machine.get("python", "")), **(record.machine.get("packages") or {})}
 
 
-def section(measurements: Sequence[Measurement], folder: Path) -> str:
+def section(measurements: Sequence[Record], folder: Path) -> str:
     """Return everything known about other libraries, as HTML. RecordError where no run timed any."""
     run = one_run(measurements)
     cells = [record for record in timed(run) if record.primitive == PEER]
@@ -112,7 +112,7 @@ def section(measurements: Sequence[Measurement], folder: Path) -> str:
     )
 
 
-def origin(run: Sequence[Measurement], primitive: str, where: str = "", others: int = 0) -> str:
+def origin(run: Sequence[Record], primitive: str, where: str = "", others: int = 0) -> str:
     """Say which run it was, ``where``, how large its noise is, and how many cells of other runs are omitted."""
     last, pairs = run[-1], twins(run, primitive)
     noise = (
@@ -231,7 +231,7 @@ def _lost(compared: Sequence[Implementation], batches: Sequence[int]) -> list[st
     return [f"A library is faster than all of ours in: {'; '.join(losses)}." if losses else "No library is faster."]
 
 
-def _remarks(cells: Iterable[Measurement]) -> str:
+def _remarks(cells: Iterable[Record]) -> str:
     """List what a time includes or leaves out, where its record says so."""
     remarks = sorted({(record.contestant, record.reason) for record in cells if record.reason})
     if not remarks:
@@ -239,7 +239,7 @@ def _remarks(cells: Iterable[Measurement]) -> str:
     return paragraph("What to know of the times:") + items(f"{name}: {reason}" for name, reason in remarks)
 
 
-def _shared(run: Sequence[Measurement]) -> str:
+def _shared(run: Sequence[Record]) -> str:
     """Return a table of what several Python threads gain that sample from one tree at once."""
     shared = [record for record in timed(run) if record.primitive == SHARED]
     most = max((record.threads for record in shared), default=1)
@@ -307,9 +307,9 @@ def _finding(finding: Accuracy | None) -> Cell:
     return Cell(f"{finding.value:,.0f} of {finding.trials:,}{share}", fault, note)
 
 
-def _untimed(run: Sequence[Measurement]) -> str:
+def _untimed(run: Sequence[Record]) -> str:
     """List the implementations without a time, and why."""
-    missing: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
+    missing: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in untimed(run):
         missing[record.contestant, record.dtype, record.status, record.reason or "no reason given"].append(record)
     if not missing:

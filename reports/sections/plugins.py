@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dse import stats
 from dse.learning_runs import Value, write_over_seeds
-from dse.records import Measurement, how_to_measure, in_order, twins
+from dse.records import Record, how_to_measure, in_order, twins
 from reports.claims import plugin_claims as claims
 
 from .. import origins, style
@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-def gains(measurements: Sequence[Measurement]) -> pd.DataFrame:
+def gains(measurements: Sequence[Record]) -> pd.DataFrame:
     """Return a row for each host, task and kind of ours: the ratio to the host's own, and what a free tree gives."""
     rows = []
     for (host, task), cells in claims.by_step(measurements).items():
@@ -104,7 +104,7 @@ def _title(rows: pd.DataFrame) -> str:
     return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times faster"
 
 
-def _trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
+def _trained_runs(measurements: Sequence[Record]) -> list[Record]:
     """Return the training runs that ended, of each workload, kind and seed the latest."""
     kept = {}
     for record in in_order(measurements):
@@ -113,7 +113,7 @@ def _trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
     return [kept[key] for key in sorted(kept, key=str)]
 
 
-def curves(measurements: Sequence[Measurement]) -> pd.DataFrame:
+def curves(measurements: Sequence[Record]) -> pd.DataFrame:
     """Return a row an evaluation: workload, kind, seed, step, mean return and the return that counts as solved."""
     rows = [
         (
@@ -154,7 +154,7 @@ def _learned_rows(rows: pd.DataFrame) -> str:
     return f"Seeds solved by SB3's DQN. {'; '.join(parts)}"
 
 
-COMMAND = "python -m benchmarks plugins"
+COMMAND = "python -m benchmarks run plugins"
 LEARNING = f"{COMMAND} --learning"
 HEAD = (
     "library", "step", "replay", "us", "its own, us", "speedup", "95 % interval", "tree's share",
@@ -214,9 +214,9 @@ def cells(row: Any) -> list[Cell]:
     return [named(NAMES[row.host]), *map(Cell, written)]
 
 
-def _notes(found: Sequence[Measurement]) -> Iterator[str]:
+def _notes(found: Sequence[Record]) -> Iterator[str]:
     """Yield the versions of each library, what its times leave out, and what was not timed."""
-    hosts: dict[str, Measurement] = {}
+    hosts: dict[str, Record] = {}
     for record in found:
         if record.primitive == claims.PRIMITIVE and record.samples_seconds:
             hosts.setdefault(record.contestant, record)
@@ -228,7 +228,7 @@ def _notes(found: Sequence[Measurement]) -> Iterator[str]:
             yield f"Not timed, {NAMES[record.contestant]}, {TASKS[task]}, {kind}: {record.reason}"
 
 
-def _origin(found: Sequence[Measurement]) -> str:
+def _origin(found: Sequence[Record]) -> str:
     record = next(one for one in found if one.samples_seconds)
     floor = stats.noise_floor(twins(found, claims.PRIMITIVE))
     return (
@@ -237,9 +237,9 @@ def _origin(found: Sequence[Measurement]) -> str:
     )
 
 
-def _learned(measurements: Sequence[Measurement]) -> str:
+def _learned(measurements: Sequence[Record]) -> str:
     """Return the table of training runs as HTML; nothing where there are none."""
-    kinds: dict[tuple[str, str], list[Measurement]] = {}
+    kinds: dict[tuple[str, str], list[Record]] = {}
     for run in _trained_runs(measurements):
         kinds.setdefault((run.options["task"], run.options["kind"]), []).append(run)
     if not kinds:

@@ -1,7 +1,7 @@
 """The page's section of races: what raced on this machine, what won, and by how much."""
 
 from dse.race_trees import configuration_of
-from dse.records import Measurement
+from dse.records import Record
 from impls.terminal import plural
 
 from ..chart import Material, Section
@@ -29,7 +29,7 @@ def section(material: Material) -> str:
     return paragraph(f"{READING} {source}") + table(HEAD, rows)
 
 
-def question_of(record: Measurement) -> str:
+def question_of(record: Record) -> str:
     """Write what was raced for."""
     asked = record.machine["race"]["asked"]
     if record.primitive == RUNS:
@@ -40,7 +40,7 @@ def question_of(record: Measurement) -> str:
     return words + f", {asked['inserts']} inserts" * bool(asked["inserts"]) + ", cold caches" * asked["cold"]
 
 
-def _row(question: str, record: Measurement) -> tuple[str, ...]:
+def _row(question: str, record: Record) -> tuple[str, ...]:
     race = record.machine["race"]
     first, *others = race["rows"]
     behind = next((row for row in others if row["status"] in ("slower", "undecided") and row["ratio"][0]), None)

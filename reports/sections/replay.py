@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from dse import stats
-from dse.records import Measurement, RecordError, how_to_measure, twins
+from dse.records import Record, RecordError, how_to_measure, twins
 from reports.claims import lock_claims
 from reports.claims.quoted import Quoted
 
@@ -43,20 +43,20 @@ WORKS = {"computing": "computing", "sleeping": "sleep"}
 JUDGED = (lock_claims.AS_PRINTED, lock_claims.CHECKED)
 HELD = {"within": "within it", "less": "less", "more": "more", "ambiguous": "across an end"}
 FLUSHES = {"insert": "n rows at once", "cache": "a cache flushed every n rows"}
-Pairs = Mapping[tuple[str, str], Measurement]
+Pairs = Mapping[tuple[str, str], Record]
 """The times of one kind of work, by implementation and arrangement."""
 
 
 def _works(of: Part) -> dict[str, Pairs]:
     """Group times of pairs by the work between operations, then by implementation and arrangement."""
-    groups: dict[str, dict[tuple[str, str], Measurement]] = {}
+    groups: dict[str, dict[tuple[str, str], Record]] = {}
     for record in of.cells:
         if not record.op.startswith("balance"):
             groups.setdefault(_work(record), {})[label(record), record.op] = record
     return dict(groups)
 
 
-def _work(record: Measurement) -> str:
+def _work(record: Record) -> str:
     """Describe what members do after each operation."""
     us = 1e6 * record.options.get("work_seconds", 0.0)
     return (
@@ -66,13 +66,13 @@ def _work(record: Measurement) -> str:
     )
 
 
-def _slower_side(cells: Pairs, name: str) -> Measurement | None:
+def _slower_side(cells: Pairs, name: str) -> Record | None:
     """Return the slower of inserting and learning alone; None where one of them lacks."""
     alone = [cells[name, op] for op in ("insert", "learn") if (name, op) in cells]
     return max(alone, key=lambda record: record.seconds) if len(alone) == 2 else None
 
 
-def _bound(cells: Pairs, name: str) -> Measurement | None:
+def _bound(cells: Pairs, name: str) -> Record | None:
     """Return what cores allow two processes: each with a buffer of its own, or the slower side alone if that lacks."""
     return cells.get((name, "apart"), _slower_side(cells, name))
 
@@ -100,7 +100,7 @@ def _best_pairs(of: Part) -> list[str]:
     return lines
 
 
-def _over(record: Measurement) -> str:
+def _over(record: Record) -> str:
     return ", oversubscribed" if lock_claims.is_oversubscribed(record) else ""
 
 
@@ -165,11 +165,11 @@ def shared(of: Part) -> str:
     return html
 
 
-def _members(record: Measurement) -> str:
+def _members(record: Record) -> str:
     return f"{record.threads} {record.primitive.removeprefix(REPLAY)}{_over(record)}"
 
 
-def _step(name: str, cells: Mapping[str, Measurement]) -> Cell:
+def _step(name: str, cells: Mapping[str, Record]) -> Cell:
     """Return a cell with a time, and below it the factors over ``global`` and ``none``; empty where it lacks."""
     if name not in cells:
         return Cell("")
@@ -210,7 +210,7 @@ def claimed(parts: Mapping[str, Part], material: Material) -> str:
     )
 
 
-def _held(claim: str, cells: Mapping[str, Measurement], name: str, printed: Mapping[str, float]) -> tuple[str, str]:
+def _held(claim: str, cells: Mapping[str, Record], name: str, printed: Mapping[str, float]) -> tuple[str, str]:
     """Write the factor of a claim with its interval, and where that lies; nothing where it was not timed."""
     each = lock_claims.times(claim, cells, name)
     if each is None:
@@ -317,7 +317,7 @@ def _operations(of: Part, compared: Operations) -> str:
     )
 
 
-def _version(records: Iterable[Measurement]) -> str:
+def _version(records: Iterable[Record]) -> str:
     """Return the versions of a library's own packages."""
     packages = dict(next(iter(records)).machine.get("packages") or {})
     return ", ".join(f"{name} {version}" for name, version in packages.items() if name not in ("numpy", "numba"))
@@ -346,7 +346,7 @@ def _lost(of: Part, compared: Operations, columns: Sequence[tuple[str, int]]) ->
     return lines
 
 
-def _ahead(name: str, record: Measurement, ours: Measurement, floor: float) -> str:
+def _ahead(name: str, record: Record, ours: Record, floor: float) -> str:
     is_tie = math.log(ours.seconds / record.seconds) <= floor
     return f"{name} {microseconds_of(record)}{' (a tie within the noise)' * is_tie}"
 
@@ -360,7 +360,7 @@ def _where_time_goes(of: Part) -> str:
         cells = {str(record.options.get("until")): record for record in of.cells if record.op == op}
         if set(steps) - set(cells):
             continue
-        before: Measurement | None = None
+        before: Record | None = None
         for until, name in steps.items():
             added = _added(before, cells[until])
             share = f"{added.middle / cells['whole'].seconds:.0%}"
@@ -374,7 +374,7 @@ def _where_time_goes(of: Part) -> str:
     ) + table(("operation", "step", "us", "share"), rows)
 
 
-def _added(before: Measurement | None, record: Measurement) -> Value:
+def _added(before: Record | None, record: Record) -> Value:
     """Compute by how much a step is longer than the one before it."""
     return computed([record, before], lambda one, other: one - other) if before else total([record])
 
@@ -400,7 +400,7 @@ def rollouts(of: Part) -> str:
     ) + table(("buffer", *(f"M = {count:,}" for count in counts)), body)
 
 
-def _rollout(record: Measurement | None, rest: Sequence[Measurement]) -> Cell:
+def _rollout(record: Record | None, rest: Sequence[Record]) -> Cell:
     if record is None:
         return Cell("")
     share = computed([record, *rest], lambda own, *others: own / (own + sum(others)))

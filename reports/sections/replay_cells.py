@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse import stats
-from dse.records import Measurement, how_to_measure, twins
+from dse.records import Record, how_to_measure, twins
 from impls.replay.registry import strategies
 from reports.claims.lock_claims import one_run
 
@@ -50,7 +50,7 @@ def factor(value: float) -> str:
     return f"{value:,.2f}x" if value < 10 else f"{value:,.1f}x"
 
 
-def microseconds_of(record: Measurement | None) -> str:
+def microseconds_of(record: Record | None) -> str:
     """Write the microseconds of a call, marked where unstable; nothing without a record."""
     return "" if record is None else microseconds(record.seconds) + UNSTABLE * (record.status == "unstable")
 
@@ -67,7 +67,7 @@ def microseconds(seconds: float) -> str:
     )
 
 
-def computed(records: Sequence[Measurement], of: Callable[..., Any]) -> Value:
+def computed(records: Sequence[Record], of: Callable[..., Any]) -> Value:
     """Compute a number of the records' medians; its interval is that of bootstrapped medians, independent of each
     other. No interval where a record has no samples."""
     drawn: list[NDArray[np.float64]] = [
@@ -79,17 +79,17 @@ def computed(records: Sequence[Measurement], of: Callable[..., Any]) -> Value:
     return Value(middle, min(low, middle), max(high, middle), any(record.status == "unstable" for record in records))
 
 
-def total(records: Sequence[Measurement]) -> Value:
+def total(records: Sequence[Record]) -> Value:
     """Add up the medians of some times."""
     return computed(records, lambda *each: sum(each))
 
 
-def times(base: Sequence[Measurement], new: Sequence[Measurement]) -> Value:
+def times(base: Sequence[Record], new: Sequence[Record]) -> Value:
     """Divide the sum of some times by that of others: the speedup of ``new`` over ``base``."""
     return computed([*new, *base], lambda *each: sum(each[len(new) :]) / sum(each[: len(new)]))
 
 
-def rate(record: Measurement) -> Value:
+def rate(record: Record) -> Value:
     """Return the throughput of a record, in calls/s."""
     return computed([record], lambda seconds: 1 / seconds)
 
@@ -102,7 +102,7 @@ class Part:
     """
 
     name: str
-    run: Sequence[Measurement]
+    run: Sequence[Record]
     left_out: int
 
     @property
@@ -111,17 +111,17 @@ class Part:
         return REPLAY + self.name
 
     @property
-    def cells(self) -> list[Measurement]:
+    def cells(self) -> list[Record]:
         """Its records with a time, without the A/A twins."""
         return [record for record in timed(self.run) if record.primitive == self.primitive]
 
     @property
-    def absent(self) -> list[Measurement]:
+    def absent(self) -> list[Record]:
         """Its records without a time."""
         return untimed(self.run, self.primitive)
 
 
-def part(measurements: Iterable[Measurement], name: str) -> Part:
+def part(measurements: Iterable[Record], name: str) -> Part:
     """Select the records of a part."""
     own = [record for record in measurements if record.primitive.removesuffix("_again") == REPLAY + name]
     there = (None, *strategies())
@@ -129,12 +129,12 @@ def part(measurements: Iterable[Measurement], name: str) -> Part:
     return Part(name, run, len(own) - len(run))
 
 
-def strategy(record: Measurement) -> str:
+def strategy(record: Record) -> str:
     """Return the strategy of the compiled replay, or the name of another buffer."""
     return str(record.options.get("strategy", record.contestant))
 
 
-def label(record: Measurement) -> str:
+def label(record: Record) -> str:
     """Name a record's implementation: a library, or ours by its strategy."""
     return strategy(record) + ", arrays reused" * (record.contestant == REUSED)
 
@@ -144,7 +144,7 @@ def remarked(name: str) -> str:
     return f"{name} ({REMARKS[name]})" if name in REMARKS else name
 
 
-def default_strategy(measurements: Iterable[Measurement]) -> str:
+def default_strategy(measurements: Iterable[Record]) -> str:
     """Return the strategy that the command measures in the parts of only one, else the first of the records."""
     of_one = [REPLAY + "parts", REPLAY + "batches"]
     ours = [record for record in measurements if record.contestant in (COMPILED, REUSED)]
@@ -156,7 +156,7 @@ def default_strategy(measurements: Iterable[Measurement]) -> str:
 class Operations:
     """The times of each implementation, and who is compared: ours by default, the plain buffer, the best library."""
 
-    cells: dict[str, dict[tuple[str, int], Measurement]]
+    cells: dict[str, dict[tuple[str, int], Record]]
     ours: str
     is_ours: dict[str, bool]
 
@@ -165,7 +165,7 @@ class Operations:
         """The implementations, the least sum first, those without one last."""
         return sorted(self.cells, key=lambda name: total(self.sum_of(name)).middle if self.sum_of(name) else np.inf)
 
-    def sum_of(self, name: str) -> list[Measurement]:
+    def sum_of(self, name: str) -> list[Record]:
         """Return the operations of an implementation that are added up; none where one of them lacks a time."""
         cells = self.cells.get(name, {})
         return [cells[key] for key in SUMMED] if all(key in cells for key in SUMMED) else []
@@ -176,9 +176,9 @@ class Operations:
         return times(theirs, ours) if theirs and ours else None
 
 
-def operations(cells: Sequence[Measurement], default: str) -> Operations:
+def operations(cells: Sequence[Record], default: str) -> Operations:
     """Compare the operations of all implementations."""
-    groups: dict[str, dict[tuple[str, int], Measurement]] = {}
+    groups: dict[str, dict[tuple[str, int], Record]] = {}
     for record in cells:
         groups.setdefault(label(record), {})[record.op, record.batch] = record
     return Operations(groups, default, {label(record): record.contestant in OURS for record in cells})

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.records import Measurement
+from dse.records import Record
 from reports.claims.lock_claims import RUN, is_oversubscribed
 
 from .. import style
@@ -14,7 +14,7 @@ from ..chart import Chart, Material
 from ..tidy import About, tidy
 from .replay_cells import COMPILED, IN_PYTHON, REMARKS, REPLAY, label, part, strategy
 
-COMMAND = "python -m benchmarks replay --only {}"
+COMMAND = "python -m benchmarks run replay --only {}"
 MODES = ("threads", "processes")
 OPS = {"cache": "cache flushed every n rows", "insert": "n rows at once"}
 BESIDE = {"nothing": "alone", "learner": "under load from a learner"}
@@ -24,7 +24,7 @@ APART = 0.012  # by so much two lines that lie on each other are set apart, as a
 GAP = 0.35  # of a number of threads, between the shade and the last that have a core each
 
 
-def _frame(material: Material, cells: Sequence[Measurement], divide_by: Callable[[Measurement], float]) -> pd.DataFrame:
+def _frame(material: Material, cells: Sequence[Record], divide_by: Callable[[Record], float]) -> pd.DataFrame:
     """Make rows for ``style.series``; its columns of time are seconds of a call divided by what is given.
 
     ``place`` is the strategy's among all that were measured, others come after them.

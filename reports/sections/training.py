@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse import stats
-from dse.records import Measurement, twins
+from dse.records import Record, twins
 from dse.times.between import flat_then_linear
 from dse.times.profile import product_bounds
 from impls.files import list_files
@@ -45,7 +45,7 @@ SHARE_HEAD = ("workload", "tree", "step (us)", "in the tree (us)", "share of the
 ROWS = ("workload", "primitive", "by", "of", "microseconds a call", "95 % interval", "calls/s", "")
 
 
-def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
+def section(measurements: Sequence[Record], pictures: str, left_out: Sequence[str]) -> str:
     """Return the section as HTML around its figures, or the command that would measure it."""
     names = (figures.PRIMITIVE, f"{figures.PRIMITIVE}_again")
     kept = [record for record in timed(measurements) if record.primitive in names]
@@ -61,7 +61,7 @@ def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequen
     return body + paragraphs(left_out) + items(not_timed)
 
 
-def _origin(kept: Sequence[Measurement]) -> str:
+def _origin(kept: Sequence[Record]) -> str:
     pairs = twins(kept, figures.PRIMITIVE)
     dirty = ", with uncommitted changes" if any(record.dirty for record in kept) else ""
     commits = ", ".join(sorted({commit_of(record) for record in kept}))
@@ -93,7 +93,7 @@ def _singles(frame: pd.DataFrame) -> str:
     return paragraph("One process on one core (measured):") + table(ROWS, lines)
 
 
-def _products(kept: Sequence[Measurement]) -> str:
+def _products(kept: Sequence[Record]) -> str:
     """Return which share of a compiled gradient step matrix products take, a line a workload."""
     lines = [
         f"{one.workload}: a step of B = {one.batch:,} by {one.learner} takes {1e6 * one.step_seconds:,.1f} us, "
@@ -157,14 +157,14 @@ class Share:
         return 1 / (1 - self.share)
 
 
-def shares(measurements: Sequence[Measurement]) -> list[Share]:
+def shares(measurements: Sequence[Record]) -> list[Share]:
     """Return every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
 
     A step is update_interval steps of an actor and what learning takes. Tree and learning are two readings of the same
     samples, so both are resampled by the same seed; actors' samples are their own. Learner and policy are torch's; a
     whole loop by others was timed in the same run.
     """
-    runs: dict[tuple[str, str, str], dict[tuple[str, str], Measurement]] = defaultdict(dict)
+    runs: dict[tuple[str, str, str], dict[tuple[str, str], Record]] = defaultdict(dict)
     for record in measurements:
         by = str(record.options.get("learner", figures.REFERENCE))
         if record.primitive == figures.SHARE and record.median_seconds is not None:
@@ -182,10 +182,10 @@ def shares(measurements: Sequence[Measurement]) -> list[Share]:
 
 def _share(
     workload: str,
-    actor: Measurement,
-    learning: Measurement,
-    tree: Measurement,
-    cells: Mapping[tuple[str, str], Measurement],
+    actor: Record,
+    learning: Record,
+    tree: Record,
+    cells: Mapping[tuple[str, str], Record],
 ) -> Share:
     interval = int(tree.options["update_interval"])
     acting = interval * stats.bootstrap_medians(actor.samples_seconds, seed=1)
@@ -202,7 +202,7 @@ def _share(
     return Share(workload, tree.contestant, *times, ratio, *ends, unstable, whole_us, shaky, other_us)
 
 
-def share_table(measurements: Sequence[Measurement]) -> str:
+def share_table(measurements: Sequence[Record]) -> str:
     """Return the table of shares as HTML; nothing where no step was timed."""
     kept = shares(measurements)
     if not kept:

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dse.records import Measurement, how_to_measure, in_order
+from dse.records import Record, how_to_measure, in_order
 from impls.terminal import plural
 from reports.claims.quoted import Quoted
 
@@ -19,7 +19,7 @@ from ..markup import Cell, items, named, paragraph, paragraphs, table
 from ..tidy import About, commit_of, timed
 
 MICRO, SYSTEM = "transport", "training transport"
-COMMAND = "python -m benchmarks transports"
+COMMAND = "python -m benchmarks run transports"
 OPS = ("environment step", "gradient step", "cycle", "transfer", "cpu")
 HEAD = (
     *("transport", "rows a hand-over", "B", "CPU (%)", "sampling (Hz)", "update frames (Hz)", "updates (Hz)"),
@@ -43,7 +43,7 @@ READING = (
 class Row:
     """A running system: the median of each column's record, by its op."""
 
-    records: Mapping[str, Measurement]
+    records: Mapping[str, Record]
 
     @property
     def setting(self) -> tuple[str, int, int]:
@@ -84,9 +84,9 @@ class Row:
         return any(self.records[op].status == "unstable" for op in OPS[:2])
 
 
-def rows_of(measurements: Sequence[Measurement]) -> list[Row]:
+def rows_of(measurements: Sequence[Record]) -> list[Row]:
     """Select every system of ``ORDER`` of whose columns none lacks, by its setting and then as they were measured."""
-    systems: dict[tuple[Any, ...], dict[str, Measurement]] = {}
+    systems: dict[tuple[Any, ...], dict[str, Record]] = {}
     for record in timed(measurements):
         if record.primitive == SYSTEM:
             key = record.batch, record.contestant, *sorted(record.options.items())
@@ -186,7 +186,7 @@ def _quoted_cells(name: str, values: Mapping[str, float]) -> list[Cell]:
     return [named(f"{name.replace('_', ' ')} {PAPER}"), *map(Cell, numbers)]
 
 
-def hand_overs(measurements: Sequence[Measurement]) -> str:
+def hand_overs(measurements: Sequence[Record]) -> str:
     """Return single hand-overs as a table, nothing where none was timed."""
     found = {(one.contestant, one.op, one.batch): one for one in timed(measurements) if one.primitive == MICRO}
     if not found:
@@ -205,7 +205,7 @@ def hand_overs(measurements: Sequence[Measurement]) -> str:
     return paragraph(sentence) + table(("by", *heads), lines)
 
 
-def _microseconds(record: Measurement) -> str:
+def _microseconds(record: Record) -> str:
     return f"{1e6 * record.seconds:,.3g}{'*' * (record.status == 'unstable')}"
 
 

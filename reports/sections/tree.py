@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.answers.printer import write
 from dse.answers.tree_answer import tree_answer
-from dse.records import Measurement, RecordError
+from dse.records import Record, RecordError
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.tree_times import Question, Table, family_of
 from dse.tree import Recommendation, answer
@@ -152,7 +152,7 @@ def _model(material: Material) -> str:
     )
 
 
-def _is_default_tree(record: Measurement, op: str) -> bool:
+def _is_default_tree(record: Record, op: str) -> bool:
     shape = (record.primitive, record.contestant, record.op, record.threads, record.dtype, record.distribution)
     return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
 

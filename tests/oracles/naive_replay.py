@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from benchmarks.libraries import base, rows
-from benchmarks.replay import command, worker
+from benchmarks.topics.replay import command, worker
 from dse.platforms import busy
 
 MODULE = "tests.oracles.naive_replay"

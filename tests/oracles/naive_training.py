@@ -5,7 +5,7 @@ import sys
 import time
 
 from benchmarks.libraries.base import Loop, roles
-from benchmarks.loops import worker
+from benchmarks.topics.loops import worker
 from impls.training.weights import networks
 
 MODULE = "tests.oracles.naive_training"

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from benchmarks.arrangements import command as measuring
-from benchmarks.arrangements.command import Mark, Run
-from benchmarks.arrangements.setting import PRIMITIVE, RATIO, Setting
 from benchmarks.timing import Timing
+from benchmarks.topics.arrangements import command as measuring
+from benchmarks.topics.arrangements.command import Mark, Run
+from benchmarks.topics.arrangements.setting import PRIMITIVE, RATIO, Setting
 from impls.training import load
 from tests.page_parts import first_cells, page_material
 from tests.profiled import folder, stamp, world

@@ -8,7 +8,7 @@ import pytest
 
 from dse.learning_runs import latest, metrics_of
 from dse.mapping.question import ask
-from dse.records import Measurement, read_folder
+from dse.records import Record, read_folder
 from dse.solver.problem import ProblemError
 from dse.tuning.learners import learner_scaling
 from reports.sections import adaptation, learning_runs, training
@@ -33,7 +33,7 @@ def record(primitive, op, seconds, options, machine, **fields):
         "samples_seconds": samples, "median_seconds": seconds, "low_seconds": samples[0], "high_seconds": samples[2],
         "machine": {**MACHINE, **machine}, "commit": "0123456789abcdef", "utc": "2026-02-02T00:00:00+00:00",
     }  # fmt: skip
-    return Measurement(**{**usual, **fields})
+    return Record(**{**usual, **fields})
 
 
 def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):

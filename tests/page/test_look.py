@@ -103,7 +103,7 @@ def test_runs_that_share_a_replay_are_microseconds_a_step_and_say_what_is_not_ri
 def test_what_was_not_measured_is_left_out_with_the_command_for_it_after_what_was(tmp_path):
     text = closer.section(material(tmp_path))
     assert "Left out, look_replay: not measured on machine made-up" in text
-    assert "python -m benchmarks replay --only threads,processes" in text
+    assert "python -m benchmarks run replay --only threads,processes" in text
     assert text.index("figure-look_peers") < text.index("Left out, ")
 
 

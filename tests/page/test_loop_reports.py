@@ -29,7 +29,7 @@ def record(name, count, replay, op, us, **fields):
         "batch": 64,
         "options": {"workload": "cartpole_dqn", "environments": count, "replay": replay},
         "machine": {**MACHINE, "steps": 15_000, "gradient_steps": 15_015},
-        "command": "python -m benchmarks peers --training",
+        "command": "python -m benchmarks run loops",
         "utc": RUN,
     }
     return made_up(1e-6 * us, **usual | fields)

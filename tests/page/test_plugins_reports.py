@@ -40,7 +40,7 @@ def record(host, task, kind, op, us, **fields):
         "batch": 256,
         "options": {"task": task, "kind": kind},
         "machine": MACHINE,
-        "command": "python -m benchmarks plugins",
+        "command": "python -m benchmarks run plugins",
         "utc": "2026-02-02T00:00:00+00:00",
     }
     return made_up(1e-6 * us, **usual | fields)
@@ -178,5 +178,5 @@ def test_without_rllibs_training_step_nothing_is_judged():
     others = [one for one in run() if (one.contestant, one.options["task"]) != ("rllib", "cartpole_dqn")]
     (claim,) = plugin_claims.verdicts(others, PRINTED)
     assert claim.verdict == "not testable here"
-    assert "python -m benchmarks plugins" in claim.evidence
+    assert "python -m benchmarks run plugins" in claim.evidence
     assert plugin_claims.verdicts([*run()], quoted.NOTHING) == []

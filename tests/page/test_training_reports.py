@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from benchmarks.profile.cells import Cell, options_of
 from benchmarks.timing import Timing
+from benchmarks.topics.profile.cells import Cell, options_of
 from dse.times.between import flat_then_linear
 from impls.training import load
 from tests.page_parts import page_material, uncovered
@@ -113,7 +113,7 @@ def test_a_knee_is_found_through_noise_and_may_be_none():
         flat_then_linear([8, 8], [1.0, 1.1])
 
 
-def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
+def shares_of(trees, actor=1e-4, run="python -m benchmarks run share"):
     """Records of a step: seconds in the tree and of learning, three samples each, by implementation."""
     made = dataclasses.replace(stamp("serial_step"), command=run)
     options = {**options_of(load("cartpole_dqn")), "update_interval": 2}

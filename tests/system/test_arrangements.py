@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.arrangements import command
-from benchmarks.arrangements import command as arranged
-from benchmarks.arrangements.command import Mark, Run
-from benchmarks.arrangements.setting import PRIMITIVE, Setting
 from benchmarks.run import Stamp
+from benchmarks.topics.arrangements import command
+from benchmarks.topics.arrangements import command as arranged
+from benchmarks.topics.arrangements.command import Mark, Run
+from benchmarks.topics.arrangements.setting import PRIMITIVE, Setting
 from dse.records import read_file
 from impls.training import TrainingError, load
 from tests.profiled import stamp, write_workload

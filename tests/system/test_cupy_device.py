@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import impls
-from benchmarks import gpu
 from benchmarks.cases import Case, prepare
+from benchmarks.topics import gpu
 from tests.walk import Placing, walk
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(impls.why_not("cupy") is not None, reason=str(impls.why_not("cupy")))]

@@ -12,9 +12,9 @@ import signal
 import numpy as np
 import pytest
 
-from benchmarks.profile import cells
-from benchmarks.profile.cells import PRESETS, groups
-from benchmarks.profile.parts import World, make
+from benchmarks.topics.profile import cells
+from benchmarks.topics.profile.cells import PRESETS, groups
+from benchmarks.topics.profile.parts import World, make
 from dse.answers import emit
 from dse.answers.mapping_answer import input_of_run
 from dse.mapping.question import answer_question, ask

@@ -1,4 +1,4 @@
-"""`python -m benchmarks gpu`, on the stand-in for a device: what it writes, how it goes on, and what it refuses."""
+"""`python -m benchmarks run gpu`, on the stand-in for a device: what it writes, how it goes on, and what it refuses."""
 
 import dataclasses
 import json
@@ -10,10 +10,11 @@ import pytest
 
 import impls
 from benchmarks import __main__ as cli
-from benchmarks import cases, gpu
+from benchmarks import cases
 from benchmarks.cases import Case, prepare
 from benchmarks.clock import LEAST_SAMPLE_SECONDS
 from benchmarks.libraries.base import tree_names
+from benchmarks.topics import gpu
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.sumtree.cuda import program

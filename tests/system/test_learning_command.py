@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import workers
-from benchmarks.learning import command, worker
-from benchmarks.learning.cells import ALGORITHMS, DEPTHS, NAMES, PERIODS, runs
-from benchmarks.learning.scaling import Stepped
 from benchmarks.libraries.base import Loop, roles
+from benchmarks.topics.learning import command, worker
+from benchmarks.topics.learning.cells import ALGORITHMS, DEPTHS, NAMES, PERIODS, runs
+from benchmarks.topics.learning.scaling import Stepped
 from benchmarks.workers import WorkerError
 from dse.platforms import evidence
 from dse.records import read_file
@@ -122,7 +122,7 @@ class Pretended:
     asked: list
 
     def __init__(self, python, module):
-        assert module == "benchmarks.learning.worker"
+        assert module == "benchmarks.topics.learning.worker"
 
     def __enter__(self):
         return self

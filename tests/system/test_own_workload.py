@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.profile.cells import facts_of, groups
 from benchmarks.timing import Timing
+from benchmarks.topics.profile.cells import facts_of, groups
 from dse.__main__ import main as dse
 from dse.records import Writer
 from dse.times.profile import of_records, product_bounds, workloads

@@ -8,9 +8,9 @@ import pytest
 import impls
 from benchmarks import __main__ as command
 from benchmarks import accuracy
-from benchmarks import peers as peers_command
 from benchmarks.cases import Case, WrongAnswerError, prepare
 from benchmarks.libraries import base
+from benchmarks.topics import peers as peers_command
 from benchmarks.workers import ROOT, Untimed, Worker, WorkerError
 from dse import records
 from dse.accuracy import ACCURACY_FILE, CHECKS, read

@@ -11,8 +11,8 @@ from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.libraries.base import OURS, Host, hosts
 from benchmarks.libraries.ours import PythonBuffer as OurBuffer
-from benchmarks.plugins import BUFFER, STEP, TASKS, TREE, command, groups, worker
-from benchmarks.plugins.worker import Inside
+from benchmarks.topics.plugins import BUFFER, STEP, TASKS, TREE, command, groups, worker
+from benchmarks.topics.plugins.worker import Inside
 from benchmarks.workers import WorkerError
 from dse.records import read_file
 from tests.plugin_hosts import PLUGINS
@@ -65,7 +65,7 @@ class Here:
     error = None
 
     def __init__(self, python, module):
-        assert module == "benchmarks.plugins.worker"
+        assert module == "benchmarks.topics.plugins.worker"
 
     def __enter__(self):
         return self
@@ -217,7 +217,7 @@ class Trained(Here):
 
 
 def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_that_is(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(workers, "Bounded", lambda python, module: Trained(python, "benchmarks.plugins.worker"))
+    monkeypatch.setattr(workers, "Bounded", lambda python, module: Trained(python, "benchmarks.topics.plugins.worker"))
     (tmp_path / "python").touch()
     words = ["--learning", "--seeds", "0,9", "--steps", "500", "--results", str(tmp_path)]
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0

@@ -13,8 +13,8 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import clock
 from benchmarks.clock import ALL_CPUS, StretchClock
-from benchmarks.profile import beside, cells, command, parts
-from benchmarks.profile.cells import PRESETS, groups
+from benchmarks.topics.profile import beside, cells, command, parts
+from benchmarks.topics.profile.cells import PRESETS, groups
 from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.run import latest
 from dse import platforms, records
-from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
+from dse.records import Record, RecordError, Writer, parse, read_file, read_folder, select
 from dse.times.profile import evidence
 from impls.files import list_files
 from reports.claims import quoted
@@ -39,7 +39,7 @@ def measurement(**fields):
         "machine": MACHINE,
         "utc": "2026-01-01T00:00:00+00:00",
     }
-    return Measurement(**(known | fields))
+    return Record(**(known | fields))
 
 
 def write(path, *found):

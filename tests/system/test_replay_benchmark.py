@@ -20,12 +20,21 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks.libraries import rows
 from benchmarks.libraries.base import Buffer, make, roles
-from benchmarks.replay import buffers, cells, command, jobs, partial, summary, worker
-from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
-from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
-from benchmarks.replay.worker import LEAD_SECONDS, Operation, Processes, Threads, Together, part_of_step, quota, stretch
+from benchmarks.topics.replay import buffers, cells, command, jobs, partial, summary, worker
+from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
+from benchmarks.topics.replay.jobs import CrewError, Job, Outcome, Quota
+from benchmarks.topics.replay.worker import (
+    LEAD_SECONDS,
+    Operation,
+    Processes,
+    Threads,
+    Together,
+    part_of_step,
+    quota,
+    stretch,
+)
 from benchmarks.workers import WorkerError
-from dse.records import Measurement, read_file
+from dse.records import Record, read_file
 from tests.committed import ROOT
 from tests.oracles import naive_replay
 from tests.oracles.naive_replay import Naive, Raising
@@ -245,7 +254,7 @@ def record(op, seconds, primitive="replay_operations", **fields):
     samples = tuple(seconds * (1 + 0.001 * at) for at in range(-5, 6))
     named = {"contestant": COMPILED, "capacity": 1_000, "batch": 256, "options": {"strategy": "two_lock_checked"}}
     how = {"source": "measured", "status": "ok", "samples_seconds": samples, "median_seconds": seconds}
-    return Measurement(primitive=primitive, op=op, **{**how, **named, **fields})
+    return Record(primitive=primitive, op=op, **{**how, **named, **fields})
 
 
 def test_the_summary_says_how_many_times_as_fast():
@@ -288,8 +297,8 @@ COMMAND = ["replay", "--python", "none", "--capacity", "600", "--sample", "0.000
 
 
 def test_pairs_and_flushes_of_a_strategy_are_records_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("benchmarks.replay.cells.FLUSHES", (4,))
-    monkeypatch.setattr("benchmarks.replay.cells.WORKS", ("none", "computing"))
+    monkeypatch.setattr("benchmarks.topics.replay.cells.FLUSHES", (4,))
+    monkeypatch.setattr("benchmarks.topics.replay.cells.WORKS", ("none", "computing"))
     words = [*COMMAND, "--only", "pairs,flush", "--buffers", "replay", "--strategies", "global,rwlock"]
     words += ["--batch", "16", "--results", str(tmp_path)]
     assert cli.main(words) == 0
@@ -384,7 +393,9 @@ def test_a_pair_is_as_fast_as_its_slower_side_and_a_flush_as_its_first():
 
 
 def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
-    monkeypatch.setattr("benchmarks.replay.worker.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS))
+    monkeypatch.setattr(
+        "benchmarks.topics.replay.worker.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS)
+    )
     members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))
     shares = Quota(1, 1, 20, 2)
     assert quota(members, Job("it", "", 0, 1, 4, ()), shares, lambda: None).sample() == pytest.approx(4.0 / 20)

@@ -54,7 +54,7 @@ def record(part, name, us, again=False, **fields):
         "machine": MACHINE,
         "commit": RUN,
         "dirty": False,
-        "command": "python -m benchmarks replay",
+        "command": "python -m benchmarks run replay",
     }
     options = ({"strategy": name} if is_compiled else {}) | fields.pop("options", {})
     return made_up(1e-6 * us, **usual | fields, options=options)
@@ -312,8 +312,9 @@ def test_missing_cells_leave_out_what_rests_on_them_and_no_more(results):
         for chart in replay_figures.CHARTS:
             chart.rows(asked)
     found = [one for one in everything() if not one.primitive.startswith("replay_pairs")]
-    assert "Left out, pairs: not measured on this machine; measure with: python -m benchmarks replay --only pairs" in (
-        section(found, results)
+    assert (
+        "Left out, pairs: not measured on this machine; measure with: python -m benchmarks run replay --only pairs"
+        in (section(found, results))
     )
 
 

@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 
-from benchmarks.profile.cells import options_of
+from benchmarks.topics.profile.cells import options_of
 from dse.estimate import Estimate, Evidence
 from dse.fpga import learner_search, placement
 from dse.fpga.points import BOUNDED

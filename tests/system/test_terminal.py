@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import benchmarks.__main__ as bench
-from benchmarks import compare, peers
+from benchmarks import compare
+from benchmarks.topics import peers
 from benchmarks.workers import Worker, WorkerFaultError
 from dse import __main__ as dse_main
 from dse.__main__ import main as ask

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import loops
 from benchmarks.libraries import base
 from benchmarks.libraries.base import Loop, roles
-from benchmarks.loops import command, worker
+from benchmarks.topics import loops
+from benchmarks.topics.loops import command, worker
 from benchmarks.workers import ROOT, Bounded, environment, quietly
 from dse.records import read_file
 from impls.training import load
@@ -190,7 +190,7 @@ def test_a_librarys_loop_runs_where_it_is_installed(name, python):
 @pytest.mark.parametrize("name", loops.with_sac())
 def test_a_librarys_sac_has_our_network_and_takes_our_steps(name, python):
     code = (
-        "import numpy as np; from benchmarks import loops; from impls import training; from sys import argv;"
+        "import numpy as np; from benchmarks.topics import loops; from impls import training; from sys import argv;"
         "task = training.load('pendulum_sac'); loop = loops.make(argv[1], task=task);\n"
         "while loop.steps < task.learner.learning_starts + 10: loop.turn()\n"
         "act = loop.act(np.eye(3, dtype=np.float32))\n"

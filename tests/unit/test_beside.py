@@ -6,9 +6,9 @@ import functools
 import pytest
 
 from benchmarks.cases import Case
-from benchmarks.profile import beside as cells
-from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
+from benchmarks.topics.profile import beside as cells
+from benchmarks.topics.profile.cells import PRESETS
 from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping

@@ -392,7 +392,7 @@ def test_shared_memory_is_free_and_a_queue_is_not_in_the_median_of_its_systems(f
         median = f"{queue * 1e3:.1%} in the median of 3 systems (hopper_td3, queue 500, B = 128, 1 rows a hand-over)"
         assert f"by a queue {median}, from {queue * 1e3 / 4:.1%} to {queue * 4e3:.1%}" in claim.evidence
     else:
-        assert "python -m benchmarks transports" in claim.evidence
+        assert "python -m benchmarks run transports" in claim.evidence
 
 
 def test_the_laws_of_table_3_add_up_as_printed(found):

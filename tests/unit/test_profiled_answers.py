@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.profile import beside as cells
-from benchmarks.profile import command as profile
-from benchmarks.profile.beside import PRIMITIVE, WINDOWS, whole
-from benchmarks.profile.cells import PRESETS, facts_of, groups
 from benchmarks.timing import Timing
+from benchmarks.topics.profile import beside as cells
+from benchmarks.topics.profile import command as profile
+from benchmarks.topics.profile.beside import PRIMITIVE, WINDOWS, whole
+from benchmarks.topics.profile.cells import PRESETS, facts_of, groups
 from dse.__main__ import main
 from dse.answers import deciding
 from dse.answers.deciding import contenders

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.libraries import rows
-from benchmarks.replay import summary, worker
-from benchmarks.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_PARTS, TRAINED, Plan
-from dse.records import Measurement
+from benchmarks.topics.replay import summary, worker
+from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_PARTS, TRAINED, Plan
+from dse.records import Record
 from impls.replay import SegmentedReplay
 from impls.training import load
 from impls.training.weights import layout_of
@@ -70,7 +70,7 @@ def record(contestant, op, us, batch=64, **options):
         "options": options,
         "median_seconds": us / 1e6,
     }
-    return Measurement(
+    return Record(
         primitive="replay_memr", op=op, source="measured", status="ok", samples_seconds=(us / 1e6,) * 3, **named
     )
 

@@ -10,18 +10,18 @@ from types import SimpleNamespace
 import pytest
 
 import impls
-from benchmarks import compare, peers, sweep
+from benchmarks import compare, sweep
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.libraries.base import tree_names
-from benchmarks.profile import share
-from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.run import Stamp, Tally, run, show
 from benchmarks.tables import MOST_ROWS, compare_fastest, write_fastest
 from benchmarks.timing import Timing
+from benchmarks.topics import peers, share
+from benchmarks.topics.profile.cells import PRESETS, groups
 from dse import records
 from dse.platforms import evidence
-from dse.records import Measurement, RecordError, read_file
+from dse.records import Record, RecordError, read_file
 from impls.training import load
 from tests.committed import COMMITTED, RESULTS
 from tests.matrix import slow
@@ -143,7 +143,7 @@ def record(number, by=None, **fields):
     made = by or stamp()
     named = {"source": "measured", "status": "ok", "contestant": str(number), "op": "op", "capacity": 1, "batch": 1}
     named |= {"primitive": made.primitive, "commit": made.commit, "machine": made.machine, "median_seconds": 1.0}
-    return Measurement(**(named | fields))
+    return Record(**(named | fields))
 
 
 def counted(path, *found, by=None, options=SHOWN, **how):
@@ -212,8 +212,8 @@ def test_versions_of_libraries_in_another_environment_stand_in_the_evidence(tmp_
 
 CHECKOUT = {
     "benchmarks/timing.py": "from impls import trees\nfrom .replay.clock import tick\nfrom dse.platforms import memory",
-    "benchmarks/replay/clock.py": 'WORKER = "benchmarks.peers.worker"',
-    "benchmarks/peers/worker.py": "def work(): import impls.training.loop",
+    "benchmarks/topics/replay/clock.py": 'WORKER = "benchmarks.topics.peers.worker"',
+    "benchmarks/topics/peers/worker.py": "def work(): import impls.training.loop",
     "benchmarks/reporting.py": "one = 1",
     "impls/__init__.py": "one = 1",
     "impls/trees/__init__.py": '"""Trees."""',
@@ -238,9 +238,9 @@ def hash_of(folder, **changes):
 
 REACHED = [
     ("benchmarks/timing.py", CHECKOUT["benchmarks/timing.py"] + "\ntwo = 2"),
-    ("benchmarks/replay/clock.py", 'WORKER, two = "benchmarks.peers.worker", 2'),
-    ("benchmarks/replay/new.py", "one = 1"),
-    ("benchmarks/peers/worker.py", "def work(): import impls.training.loop as training"),
+    ("benchmarks/topics/replay/clock.py", 'WORKER, two = "benchmarks.topics.peers.worker", 2'),
+    ("benchmarks/topics/replay/new.py", "one = 1"),
+    ("benchmarks/topics/peers/worker.py", "def work(): import impls.training.loop as training"),
     ("impls/__init__.py", "one = 2"),
     ("impls/trees/tree.py", 'def find(leaf):\n    """Find it."""\n    return 2 * leaf'),
     ("impls/trees/below/new.py", "one = 1"),

@@ -19,7 +19,7 @@ from dse.mapping.processes import one_thread
 from dse.mapping.question import ask, find_mapping
 from dse.mapping.what_if import with_changes
 from dse.platforms import load
-from dse.records import Measurement
+from dse.records import Record
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.times.between import FlatThenLinear
@@ -356,7 +356,7 @@ def test_learners_timed_alone_tell_costs_for_any_network():
     found = []
     for units, part in ((64, 1e-3), (256, 4e-3)):
         one = {"workload": "cartpole_dqn", "hidden": [units], "learners": 1}
-        own = Measurement(
+        own = Record(
             source="measured", status="ok", primitive="learners step", contestant="dense", op="gradient step", batch=32,
             capacity=1000, machine={"average_seconds": 4e-6}, median_seconds=part, options=one
         )  # fmt: skip

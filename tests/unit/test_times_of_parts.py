@@ -15,7 +15,7 @@ from dse.mapping.question import tables, with_values
 from dse.platforms import load as load_platform
 from dse.platforms.fingerprint import now
 from dse.platforms.quantities import Quantity
-from dse.records import Measurement, Writer, read_file, read_folder
+from dse.records import Record, Writer, read_file, read_folder
 from dse.times import analytic
 from dse.times.between import over_count
 from dse.times.own import Own
@@ -102,7 +102,7 @@ def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equ
 
 
 def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gpu(records):
-    def on_gpu(record: Measurement) -> Measurement:
+    def on_gpu(record: Record) -> Record:
         return dataclasses.replace(record, contestant="cupy")
 
     swept = [one for one in records if (one.primitive, one.contestant, one.threads) == ("sum_tree", "numba", 1)]

@@ -20,21 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.records import Measurement
+from dse.records import Record
 from impls.terminal import aligned, plural
 from impls.training import TrainingError, Workload, identity, learners
 from impls.training.loop import SerialLoop
 
-from ..arguments import add_common, add_list, add_names, add_numbers, at_least, parser_of
-from ..clock import ALL_CPUS, pin
+from ...arguments import add_common, add_list, add_names, add_numbers, at_least, parser_of
+from ...clock import ALL_CPUS, pin
+from ...run import Stamp, file_of, latest, run, show
+from ...sentinels import Sentinels
+from ...timing import Timing
+from ...worker import NOT_HERE, threads
 from ..profile.command import try_environments, workload_of
 from ..profile.parts import World
 from ..profile.serial import full
-from ..profile.share import STORAGE_BYTES
-from ..run import Stamp, file_of, latest, run, show
-from ..sentinels import Sentinels
-from ..timing import Timing
-from ..worker import NOT_HERE, threads
+from ..share import STORAGE_BYTES
 from .setting import BOUND, PARTS, PRIMITIVE, RATE, RATIO, Setting
 
 STRETCHES = 12
@@ -213,9 +213,7 @@ _SHAPE = (
 )
 
 
-def records(
-    stamp: Stamp, setting: Setting, seconds: float, warm_seconds: float, **fields: Any
-) -> Iterator[Measurement]:
+def records(stamp: Stamp, setting: Setting, seconds: float, warm_seconds: float, **fields: Any) -> Iterator[Record]:
     """Run a setting and yield its records; one with the reason where it cannot run."""
     try:
         run = timed(setting, seconds, warm_seconds)
@@ -225,7 +223,7 @@ def records(
     yield from of_run(stamp, setting, run, **fields)
 
 
-def of_run(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[Measurement]:
+def of_run(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[Record]:
     """Yield the records of a run: the rate, the bound, and the own work of each kind of process a turn.
 
     The rate's ``machine`` also has what the loop reports, and which kind of process works most of the time.
@@ -240,9 +238,9 @@ def of_run(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[
             yield stamp.timed(setting.cell(PARTS[kind]), Timing(samples, 1), **fields)
 
 
-def rates(measured: Iterable[Measurement], primitive: str) -> list[dict[str, Any]]:
+def rates(measured: Iterable[Record], primitive: str) -> list[dict[str, Any]]:
     """List the rates, the fastest of each workload and update interval first: gradient steps/s, bound, share."""
-    by: dict[tuple[Any, ...], dict[str, Measurement]] = {}
+    by: dict[tuple[Any, ...], dict[str, Record]] = {}
     for record in measured:
         if record.primitive == primitive and record.op in (RATE, BOUND) and record.median_seconds is not None:
             by.setdefault(tuple(record.options[name] for name in _SHAPE), {})[record.op] = record
@@ -250,7 +248,7 @@ def rates(measured: Iterable[Measurement], primitive: str) -> list[dict[str, Any
     return sorted(rows, key=lambda row: (row["workload"], row["update_interval"], row["ratio"], -row["hz"]))
 
 
-def _row(shape: Sequence[Any], ops: Mapping[str, Measurement]) -> dict[str, Any]:
+def _row(shape: Sequence[Any], ops: Mapping[str, Record]) -> dict[str, Any]:
     rate, bound = ops[RATE], ops.get(BOUND)
     low, high = rate.low_seconds or rate.seconds, rate.high_seconds or rate.seconds
     return {
@@ -338,7 +336,7 @@ def _reached(loop: Any, step: int) -> Mark:
     return until(loop, time.perf_counter())
 
 
-def measured_long(stamp: Stamp, steps: int, group: list[Setting]) -> Iterator[Measurement]:
+def measured_long(stamp: Stamp, steps: int, group: list[Setting]) -> Iterator[Record]:
     """Yield the record of each long run: seconds of a gradient step, with lead, lag and ratios with its machine."""
     for setting in group:
         cell = setting.cell(RATIO)
@@ -354,7 +352,7 @@ def measured_long(stamp: Stamp, steps: int, group: list[Setting]) -> Iterator[Me
         yield stamp.timed(cell, Timing(done.step_seconds, max(1, done.updates // TENTHS)), where)
 
 
-def summary(record: Measurement) -> dict[str, Any]:
+def summary(record: Record) -> dict[str, Any]:
     """Sum up a long run: its steps, the largest lead (``most`` are allowed) and lag, and the error of the ratio."""
     report, ratios = record.machine["report"], record.machine["ratios"]
     return {
@@ -421,7 +419,7 @@ def settings(workload: Workload, names: Sequence[str], intervals: Sequence[int])
 
 def measured(
     stamp: Stamp, twins: Sequence[Setting], seconds: float, warm: float, group: list[Setting]
-) -> Iterator[Measurement]:
+) -> Iterator[Record]:
     """Yield the records of a group; of the settings among ``twins`` also those of a second run."""
     for setting in group:
         yield from records(stamp, setting, seconds, warm)
@@ -444,12 +442,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.long:
         return measure_long(workloads[:1], options)
     path = file_of(options, FILE)
-    try_environments(options, workloads)
+    try_environments(() if options.dry_run else workloads)
     asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
     stamp = Stamp.of_this_run(__name__, PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]
     measure = functools.partial(measured, stamp, [own[0] for own in every], options.seconds, options.warm)
-    how: dict[str, Any] = {"told": told, "sentinels": Sentinels(), "unit": "arrangement"}
+    how: dict[str, Any] = {"describe": told, "sentinels": Sentinels(), "unit": "arrangement"}
     how["name"] = lambda setting: stamp.cell(setting.cell())
     tally = run([[one] for own in every for one in own], path, stamp, measure, options, **how)
     rows = rates(latest(stamp.known(path)), PRIMITIVE)

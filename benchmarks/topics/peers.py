@@ -18,15 +18,15 @@ from typing import Any, Self
 import impls
 from dse import accuracy, platforms
 from dse.accuracy import ACCURACY_FILE, Accuracy
-from dse.records import Measurement, RecordError, Status
+from dse.records import Record, RecordError, Status
 
-from .arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
-from .cases import Case
-from .libraries.base import Tree, roles, tree_names
-from .run import Stamp, Tally, file_of, latest, run, show
-from .sentinels import Sentinels
-from .timing import Timing, interleave
-from .workers import Untimed, Worker, WorkerClock, WorkerError, has_libraries
+from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from ..cases import Case
+from ..libraries.base import Tree, roles, tree_names
+from ..run import Stamp, Tally, file_of, latest, run, show
+from ..sentinels import Sentinels
+from ..timing import Timing, interleave
+from ..workers import Untimed, Worker, WorkerClock, WorkerError, has_libraries
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
 FILE = "peers.jsonl"
@@ -115,11 +115,11 @@ class _Member:
             return Untimed("skipped", f"one call takes {seconds:.2g} s")
         return clock
 
-    def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
+    def record(self, case: Case, status: Status, **fields: Any) -> Record:
         """Make a record of a cell; ``threads`` are those that share the tree."""
         return self.stamp.record(case, status, **fields, **self._callers())
 
-    def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Measurement:
+    def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Record:
         """Make a record of a timed cell, with the limits that its adapter states."""
         kind = _libraries().get(self.fields["contestant"])
         limits = "; ".join(kind.limits) if kind else ""
@@ -163,7 +163,7 @@ def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argpars
     return run(groups, path, members[0].stamp, functools.partial(_measure, options), options, **how)
 
 
-def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Measurement]:
+def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Record]:
     """Yield the records of one shape, all implementations in alternation."""
     ready: list[tuple[_Member, Case, WorkerClock]] = []
     for member, case in pairs:
@@ -180,7 +180,7 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
         yield member.timed(case, timing, clock.affinity)
 
 
-def _summary(found: Sequence[Measurement], capacity: int) -> dict[str, Any]:
+def _summary(found: Sequence[Record], capacity: int) -> dict[str, Any]:
     """Return the nanoseconds per element of draw + update with N leaves by implementation and batch, and the reasons of
     those without a time."""
     rows: dict[str, dict[int, float]] = {}

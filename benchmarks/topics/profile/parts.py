@@ -17,7 +17,7 @@ from impls.training.actor import actor_of, environments_of
 from impls.training.environments import Environment
 from impls.training.weights import average, layout_of
 
-from ..cases import Case, prepare
+from ...cases import Case, prepare
 from .cells import CUDA, REFERENCE
 
 Call = Callable[[int], object]

@@ -16,7 +16,7 @@ from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, NODES, Arrang
 from impls.training.options import with_values
 from impls.training.workload import Workload
 
-from ..libraries.base import Loop, roles
+from ...libraries.base import Loop, roles
 from ..loops import with_sac
 
 PRIMITIVE = "training run"

@@ -2,5 +2,5 @@
 
 cells.py    which runs there are, and the names of their records' fields
 worker.py   one run in a process of its own
-command.py  ``python -m benchmarks learning``
+command.py  ``python -m benchmarks run learning``
 """

@@ -21,7 +21,7 @@ from typing import Any
 
 from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
-from dse.records import Measurement, RecordError, in_order
+from dse.records import Record, RecordError, in_order
 from impls.files import refusing
 from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, load_timed
@@ -29,18 +29,18 @@ from impls.training.environments import Environment, warn_of_code
 from impls.training.options import with_values
 from impls.training.settings import stated
 
-from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
-from ..clock import ALL_CPUS, Clock
-from ..run import Stamp, file_of, run, show
-from ..sentinels import Sentinels
-from ..timing import LEAST_SAMPLES, Timing, interleave
-from ..workers import Worker
+from ...arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
+from ...clock import ALL_CPUS, Clock
+from ...run import Stamp, file_of, run, show
+from ...sentinels import Sentinels
+from ...timing import LEAST_SAMPLES, Timing, interleave
+from ...workers import Worker
 from . import beside
 from .cells import PARTS, PRESETS, REFERENCE, Cell, Preset, facts_of, groups, implementations
 
 PACKAGES = ("torch", "gymnasium")
 TRAINING, AGAIN = "training", "training_again"
-MODULE = "benchmarks.profile.worker"
+MODULE = "benchmarks.topics.profile.worker"
 LEAD_SECONDS = 0.002  # from asking processes to begin until they do
 TOO_LONG, AT_LEAST = "too long for the preset", "at least"
 CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several parts run
@@ -107,7 +107,7 @@ def stamps_beside(stamp: Stamp, workload: Workload, preset: str, profile: list[l
     return lambda cell: marked if cell in shared else stamp
 
 
-def loop_rates(found: Iterable[Measurement]) -> str:
+def loop_rates(found: Iterable[Record]) -> str:
     """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
     loops = (one for one in found if one.contestant == "loop" and one.median_seconds)
     newest = {one.options["learner"]: one for one in in_order(loops)}
@@ -132,10 +132,9 @@ def workload_of(name: str) -> Workload:
     return workload
 
 
-def try_environments(options: argparse.Namespace, workloads: Iterable[Workload]) -> None:
-    """Make the environment of each workload, so that what it lacks is said before anything is recorded; of none where
-    cells are only listed."""
-    for workload in () if options.dry_run else workloads:
+def try_environments(workloads: Iterable[Workload]) -> None:
+    """Make the environment of each workload, so that what it lacks is said before anything is recorded."""
+    for workload in workloads:
         with print_to_stderr():
             Environment(workload).close()
 
@@ -298,7 +297,7 @@ def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
                 clock.other.other = clock
 
 
-def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iterator[Measurement]:
+def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iterator[Record]:
     """Yield the records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
     if cells[0].contestant in beside.ARRANGEMENTS:
         yield from _run_beside(team, functools.partial(_stamp_of, stamp), cells)
@@ -329,7 +328,7 @@ def _stamp_of(stamp: Stamp, cell: Cell) -> Stamp:
     return dataclasses.replace(stamp, primitive=beside.PRIMITIVE) if cell.contestant in beside.ARRANGEMENTS else stamp
 
 
-def _run_beside(team: Team, stamp_of: Callable[[Cell], Stamp], cells: Sequence[Cell]) -> Iterator[Measurement]:
+def _run_beside(team: Team, stamp_of: Callable[[Cell], Stamp], cells: Sequence[Cell]) -> Iterator[Record]:
     """Yield the records of one run: a part with too few samples is skipped."""
     answer = team.worker(0).ask("arrange", options=dict(cells[0].options), window=2 * team.preset.sample_seconds)
     where = {"affinity": list(ALL_CPUS)}

@@ -17,12 +17,12 @@ import numpy as np
 
 from impls import training
 
-from ..clock import CallClock, pin
-from ..libraries import rows
-from ..libraries.base import Host, hosts
+from ...clock import CallClock, pin
+from ...libraries import rows
+from ...libraries.base import Host, hosts
+from ...timing import Timing, interleave
+from ...worker import installed, sentence_of, serve, threads
 from ..replay.buffers import CHECKED_ROWS, fault_of, spread
-from ..timing import Timing, interleave
-from ..worker import installed, sentence_of, serve, threads
 from . import BUFFER, TWIN
 
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed

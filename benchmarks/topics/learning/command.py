@@ -47,16 +47,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import learning_runs
-from dse.records import Measurement
+from dse.records import Record
 from impls.terminal import aligned, plural
 from impls.training.arrangement import COPIES, COPY_SYNCS
 
-from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, at_least, parser_of
+from ...arguments import add_common, add_list, add_names, add_numbers, add_python, among, at_least, parser_of
+from ...run import Stamp, Tally, file_of, latest, show
+from ...run import run as run_cells
+from ...timing import Timing
+from ...workers import ask_once, has_libraries
 from ..profile.command import try_environments
-from ..run import Stamp, Tally, file_of, latest, show
-from ..run import run as run_cells
-from ..timing import Timing
-from ..workers import ask_once, has_libraries
 from . import scaling
 from .cells import (
     ABLATIONS,
@@ -93,7 +93,9 @@ def main(arguments: list[str] | None = None) -> int:
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     _check(trained, options.most)
     path = file_of(options, FILE)
-    try_environments(options, {cell.task: cell.settings for cell in trained if not cell.library}.values())
+    try_environments(
+        () if options.dry_run else {cell.task: cell.settings for cell in trained if not cell.library}.values()
+    )
     pythons = [options.python] if LIBRARIES in options.only else []
     has_libraries(options, is_needed=bool(pythons))
     measured = functools.partial(_measured, python=options.python)
@@ -127,22 +129,22 @@ def _kept(
     groups: Sequence[Sequence[Cell]],
     path: Path,
     primitive: str,
-    measure: Callable[..., Iterator[Measurement]],
+    measure: Callable[..., Iterator[Record]],
     unit: str,
     options: argparse.Namespace,
     libraries: Sequence[Path] = (),
-) -> tuple[Tally, list[Measurement]]:
+) -> tuple[Tally, list[Record]]:
     """Measure the cells that have no record yet, by groups; return the outcome, and the records of all.
 
     ``libraries``: interpreters that have other libraries, where these are timed.
     """
     stamp = Stamp.of_this_run(__name__, primitive, libraries)
     measured = functools.partial(measure, stamp=stamp)
-    tally = run_cells(groups, path, stamp, measured, options, unit=unit, told=lambda cell: cell.label)
+    tally = run_cells(groups, path, stamp, measured, options, unit=unit, describe=lambda cell: cell.label)
     return tally, latest(record for record in stamp.known(path) if record.cell in {*tally.keys})
 
 
-def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Measurement]:
+def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Record]:
     """Time gradient steps of these cells in alternation, in a process of their own, and yield their records."""
     requests = [cell.request for cell in cells]
     answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "step", run=requests)
@@ -154,7 +156,7 @@ def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Measureme
         yield stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), average)
 
 
-def _measured(cells: Sequence[Trained], stamp: Stamp, python: Path) -> Iterator[Measurement]:
+def _measured(cells: Sequence[Trained], stamp: Stamp, python: Path) -> Iterator[Record]:
     """Train each of these runs in a process of its own, and yield its record; ``python`` has the other libraries."""
     for cell in cells:
         own = python if cell.library else Path(sys.executable)
@@ -175,7 +177,7 @@ def _seconds(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple((b[2] - a[2]) / (b[1] - a[1]) for a, b in stretches[1:] or stretches)
 
 
-def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+def summary(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row for each kind of run: its seeds, and what those with a time reached."""
     reached = learning_runs.metrics_of(learning_runs.latest(found))
     rows = []

@@ -27,9 +27,9 @@ from impls.training.run import loop_of
 from impls.training.weights import layout_of
 from impls.training.workload import Workload
 
+from ...clock import ALL_CPUS, pin
+from ...worker import installed, serve, threads
 from .. import loops
-from ..clock import ALL_CPUS, pin
-from ..worker import installed, serve, threads
 from .cells import settings_of
 from .scaling import RECORDS, Stepped
 

@@ -7,22 +7,20 @@ stopped. Records go to results/<machine>/transports-<preset>.jsonl. On two idle 
 under 20; a filled queue of 50,000 records takes as long as eleven of its transfers.
 """
 
-import argparse
 import dataclasses
-import functools
 import itertools
 import multiprocessing
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dse.platforms.evidence import CORES
-from dse.records import Measurement
+from dse.records import Record
 from impls import replay as replays
 from impls.replay import Replay
 from impls.replay.block import Handle, Memory, allocate
@@ -32,13 +30,14 @@ from impls.training.actor import Inserted
 from impls.training.arrangement import Arrangement
 from impls.training.weights import spans
 
-from .arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
-from .clock import ALL_CPUS, CallClock, Clock, pin
-from .libraries.rows import LAYOUT, made
+from ..arguments import DEFAULT, add_list, add_names, at_least, listed
+from ..clock import ALL_CPUS, CallClock, Clock, pin
+from ..libraries.rows import LAYOUT, made
+from ..timing import Timing
+from ..topic import Topic
+from ..workers import Untimed
 from .profile.cells import Cell
 from .profile.command import try_environments, workload_of
-from .run import Stamp, Tally, file_of, latest, run, show
-from .timing import Timing, interleave
 
 if TYPE_CHECKING:  # numba
     from impls.training.parallel.board import Board
@@ -60,6 +59,7 @@ COLUMNS = {
 }
 INTERVAL = "interval"
 ROWS, BATCHES = (1, 64), (128, 1024)
+STARTS, CAPACITY, MOST_SAMPLERS = 1_000, 100_000, 64
 SIZES = (500, 2_000, 5_000)  # records that a queue takes
 WEIGHTS = ("shared", "file", "torch")
 ADDED = "add to weights"  # 1, in one tensor of torch's, in memory of its own or in what torch shares
@@ -73,6 +73,15 @@ class Preset:
     block_seconds: float
     blocks: int
     budget_seconds: float
+
+
+MOST = {"batches": CAPACITY, "queue_size": CAPACITY, "cores": CORES, "samplers": MOST_SAMPLERS}
+AXES = {
+    "batches": (BATCHES, "records of a gradient step (default: 128,1024)"),
+    "samplers": ((1,), "actors; where they and the learner outnumber the cores, a row says so (default: 1)"),
+    "queue-size": (SIZES, "records that a queue takes (default: 500,2000,5000)"),
+    "cores": ((CORES,), "how many cores the processes may use together (default: all)"),
+}
 
 
 PRESETS = {"quick": Preset(1.0, 0.5, 11, 0.15), "full": Preset(5.0, 2.5, 11, 0.5)}
@@ -189,7 +198,6 @@ def _tensor_clock(weights: Any, is_shared: bool) -> CallClock:
     return CallClock(lambda turn: tensor.add_(1.0), SAMPLE_SECONDS)
 
 
-STARTS, CAPACITY, MOST_SAMPLERS = 1_000, 100_000, 64
 LEAST_SECONDS = 1e-12  # a record's time is above 0
 
 
@@ -374,25 +382,111 @@ def _counts(loop: "ParallelLoop", watched: Watched) -> Counts:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
-    options = _parser().parse_args(arguments)
-    bounds = {"batches": CAPACITY, "queue_size": CAPACITY, "cores": CORES, "samplers": MOST_SAMPLERS}
-    for name, most in bounds.items():
-        if (asked := max(getattr(options, name))) > most:
-            raise ValueError(f"--{name.replace('_', '-')} is at most {most}, not {asked}")
-    path = file_of(options, f"transports-{options.preset}.jsonl")
-    preset, workload = PRESETS[options.preset], workload_of(options.workload)
-    if "system" in options.only:
-        try_environments(options, [workload])
-    tally = sum((_measured(part, preset, path, workload, options) for part in options.only), Tally(0))
-    rows = table(latest(_stamp(workload, options).known(path)))
-    return show(tally, path, options, {"table": rows}, [*lines(rows), ""])
+class Transports(Topic):
+    """Hand-overs and running systems, into one file."""
+
+    example = "--preset quick"
+    epilog = f"parts:\n{listed(PARTS)}\ncolumns of a system, each a record:\n{listed(COLUMNS)}\n"
+    seed_of = "the order of hand-overs"
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the parts, how long each runs, and the axes of systems."""
+        add_names(parser, "only", "part", PARTS, "parts, listed below")
+        parser.add_argument("--preset", choices=PRESETS, default="full", help=f"how long each runs ({DEFAULT})")
+        workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
+        parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)
+        for name, (default, text) in AXES.items():
+            add_list(parser, name, at_least(1, name), default=default, help=text)
+
+    def __init__(self, options: Namespace) -> None:
+        for name, most in {
+            "batches": CAPACITY,
+            "queue_size": CAPACITY,
+            "cores": CORES,
+            "samplers": MOST_SAMPLERS,
+        }.items():
+            if (asked := max(getattr(options, name))) > most:
+                raise ValueError(f"--{name.replace('_', '-')} is at most {most}, not {asked}")
+        super().__init__(options)
+
+    @property
+    def file(self) -> str:
+        """Name of the file of records: each preset has its own."""
+        return f"transports-{self.options.preset}.jsonl"
+
+    def parts(self) -> Sequence[Topic]:
+        """Return the parts that are asked for."""
+        kinds = {"hand-over": _HandOvers, "system": _Systems}
+        return [kinds[name](self.options) for name in self.options.only]
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the table of the running systems."""
+        rows = table(found)
+        return {"table": rows}, [*lines(rows), ""]
 
 
-def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+class _HandOvers(Topic):
+    """Single hand-overs of records and weights, in this process on one core."""
+
+    primitive, unit, has_sentinels = MICRO, "hand-over cell", False
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self.asked, self.budget = {"seed": options.seed}, PRESETS[options.preset].budget_seconds
+
+    def cells(self) -> list[list[Cell]]:
+        """Return hand-overs of as many rows, and of weights, in groups."""
+        return list(hand_overs())
+
+    def clock(self, cell: Cell, stack: ExitStack) -> Clock:
+        """Return the clock of a hand-over, for which this process keeps to one core."""
+        stack.callback(pin, len(ALL_CPUS))
+        pin(1)
+        return clock_of(cell, stack)
+
+    def locate(self, cell: Cell, clock: Clock | None) -> dict[str, Any]:
+        """Return the core that this process kept to."""
+        return {"affinity": list(ALL_CPUS[:1])}
+
+
+class _Systems(Topic):
+    """Running systems of actors and a learner, each a group of cells: its columns."""
+
+    primitive, unit, has_sentinels = SYSTEM, "system cell", False
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self._workload = workload_of(options.workload)
+        self.asked = {"workload": identity(self._workload), "seed": options.seed}
+
+    def open(self, stack: ExitStack) -> None:
+        """Make the environment once, so that what it lacks is said before anything is recorded."""
+        try_environments([self._workload])
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the columns of each system."""
+        return list(systems(self._workload.name, CAPACITY, self._workload.replay.fanout, vars(self.options)))
+
+    def run(self, cells: Sequence[Cell]) -> dict[str, list[float]] | Untimed:
+        """Run a system; return the samples of each column."""
+        try:
+            return measured(self._workload, cells[0], PRESETS[self.options.preset])
+        except TrainingError as error:
+            return Untimed("failed", str(error))
+
+    def explain(self, cell: Cell, clock: Clock | None, timing: Timing) -> str | None:
+        """Say where a system has more processes than cores."""
+        return oversubscribed(cell.options)
+
+    def locate(self, cell: Cell, clock: Clock | None) -> dict[str, Any]:
+        """Return the cores that the processes kept to."""
+        return {"affinity": list(ALL_CPUS[: cell.options.get("cores")])}
+
+
+def table(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return the rows of the running systems in the columns of [Hou2023, Table 3]."""
-    by_row: dict[tuple[Any, ...], dict[str, Measurement]] = {}
+    by_row: dict[tuple[Any, ...], dict[str, Record]] = {}
     for record in found:
         if record.primitive == SYSTEM and record.median_seconds is not None:
             key = record.batch, record.contestant, *sorted(record.options.items())
@@ -400,7 +494,7 @@ def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     return [row_of(one) for one in by_row.values() if set(COLUMNS) - {INTERVAL} <= set(one)]
 
 
-def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
+def row_of(columns: dict[str, Record]) -> dict[str, Any]:
     """Return a row: its cell, percent of all cores, rates in Hz, seconds, percent of the learner's time."""
     seconds = {op: record.seconds for op, record in columns.items()}
     one = columns["cpu"]
@@ -431,61 +525,3 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
         times = f"{cycle:>10}{1e3 * row['age_seconds']:11,.2f}{row['loss_percent']:9.2f}"
         text.append(f"{shape}{row['cpu_percent']:8.0f}{rates}{times}  {row['note'] or ''}".rstrip())
     return text
-
-
-def _stamp(workload: Workload, options: argparse.Namespace) -> Stamp:
-    return Stamp.of_this_run(__name__, SYSTEM, asked={"workload": identity(workload), "seed": options.seed})
-
-
-def _measured(part: str, preset: Preset, path: Path, workload: Workload, options: argparse.Namespace) -> Tally:
-    if part == "hand-over":
-        stamp = Stamp.of_this_run(__name__, MICRO, asked={"seed": options.seed})
-        measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
-        return run(list(hand_overs()), path, stamp, measure, options, unit=f"{part} cell")
-    stamp = _stamp(workload, options)
-    groups = list(systems(workload.name, CAPACITY, workload.replay.fanout, vars(options)))
-    measure = functools.partial(_system, workload, stamp, preset)
-    return run(groups, path, stamp, measure, options, unit=f"{part} cell")
-
-
-def _hand_overs(stamp: Stamp, budget: float, seed: int, group: Sequence[Cell]) -> Iterator[Measurement]:
-    """Yield the records of hand-overs timed in alternation, in this process on one core."""
-    with ExitStack() as stack:
-        stack.callback(pin, len(ALL_CPUS))
-        pin(1)
-        timings = interleave([clock_of(cell, stack) for cell in group], budget, seed)
-    for cell, timing in zip(group, timings, strict=True):
-        yield stamp.timed(cell, timing, {"affinity": list(ALL_CPUS[:1])})
-
-
-def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Cell]) -> Iterator[Measurement]:
-    """Yield a record for each column of one running system."""
-    first = group[0]
-    try:
-        samples = measured(workload, first, preset)
-    except TrainingError as error:
-        for cell in group:
-            yield stamp.record(cell, "failed", reason=str(error))
-        return
-    where = {"affinity": list(ALL_CPUS[: first.options.get("cores")])}
-    for cell in group:
-        reason = oversubscribed(cell.options)
-        yield stamp.timed(cell, Timing(tuple(samples[cell.op]), 1), where, reason=reason)
-
-
-def _parser() -> argparse.ArgumentParser:
-    epilog = f"parts:\n{listed(PARTS)}\ncolumns of a system, each a record:\n{listed(COLUMNS)}\n"
-    parser = parser_of("transports", __doc__, "--preset quick", epilog)
-    add_names(parser, "only", "part", PARTS, "parts, listed below")
-    parser.add_argument("--preset", choices=PRESETS, default="full", help=f"how long each runs ({DEFAULT})")
-    workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
-    parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)
-    axes = {
-        "batches": (BATCHES, "records of a gradient step (default: 128,1024)"),
-        "samplers": ((1,), "actors; where they and the learner outnumber the cores, a row says so (default: 1)"),
-        "queue-size": (SIZES, "records that a queue takes (default: 500,2000,5000)"),
-        "cores": ((CORES,), "how many cores the processes may use together (default: all)"),
-    }
-    for name, (default, text) in axes.items():
-        add_list(parser, name, at_least(1, name), default=default, help=text)
-    return add_common(parser, seed_of="the order of hand-overs")

@@ -30,10 +30,10 @@ from impls.terminal import plural
 from impls.training import TrainingError
 from impls.training.interrupts import WatchedParent, enter
 
-from ..clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
-from ..libraries import base, rows
-from ..libraries.base import Buffer
-from ..worker import NOT_HERE, installed, sentence_of, serve, threads
+from ...clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
+from ...libraries import base, rows
+from ...libraries.base import Buffer
+from ...worker import NOT_HERE, installed, sentence_of, serve, threads
 from . import buffers, jobs, partial
 from .cells import ALONE, LEARNED, RETRIEVE
 from .jobs import LIMIT_SECONDS, MEMBERS, ROTATING, CrewError, Job, Member, Outcome, Quota

@@ -18,9 +18,9 @@ from typing import Any
 from impls.training import TrainingError, learners
 from impls.training.settings import of_stated
 
-from ..cases import WrongAnswerError
-from ..clock import ALL_CPUS, Call, StretchClock, pin_to
-from ..worker import NOT_HERE, maker, serve, threads
+from ...cases import WrongAnswerError
+from ...clock import ALL_CPUS, Call, StretchClock, pin_to
+from ...worker import NOT_HERE, maker, serve, threads
 from . import beside
 from .cells import REFERENCE, TREE
 from .parts import World, make, period, records_stored

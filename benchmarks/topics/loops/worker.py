@@ -14,9 +14,9 @@ import numpy as np
 from impls.training.errors import TrainingError
 from impls.training.weights import networks
 
-from ..clock import pin
-from ..libraries.base import Loop
-from ..worker import installed, sentence_of, serve, threads
+from ...clock import pin
+from ...libraries.base import Loop
+from ...worker import installed, sentence_of, serve, threads
 from . import make, workload
 
 CLEAN = 10  # percentile of step times that stands for steps that nothing disturbed

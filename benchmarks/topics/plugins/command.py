@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from dse import learning_runs, stats
-from dse.records import Measurement, RecordError, twins
+from dse.records import Record, RecordError, twins
 from impls import training
 from impls.training.clock import sample_efficiency
 
-from ..arguments import add_common, add_list, add_names, add_numbers, at_least, list_of, listed, parser_of
-from ..libraries.base import OURS, hosts
-from ..libraries.sb3 import UNIFORM
-from ..run import Stamp, file_of, latest, show
-from ..run import run as run_cells
-from ..sentinels import Sentinels
-from ..timing import Timing
-from ..workers import Bounded, ask_once, refusal
+from ...arguments import add_common, add_list, add_names, add_numbers, at_least, list_of, listed, parser_of
+from ...libraries.base import OURS, hosts
+from ...libraries.sb3 import UNIFORM
+from ...run import Stamp, file_of, latest, show
+from ...run import run as run_cells
+from ...sentinels import Sentinels
+from ...timing import Timing
+from ...workers import Bounded, ask_once, refusal
 from . import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, fanout_of, groups
 
 LEARNING_FILE = "plugins-learning.jsonl"
@@ -59,7 +59,7 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     return show(tally, path, options, {"rows": rows}, [*map(_line, rows), ""])
 
 
-def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
+def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Record]:
     """Train each of these in a process of its own, by the first interpreter that has the host."""
     for run in runs:
         answer: dict[str, Any] = {"skipped": f"{hosts()['sb3'].module} is not installed; make plugins installs it"}
@@ -70,7 +70,7 @@ def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Ite
         yield _record(run, answer, stamp)
 
 
-def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
+def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Record:
     if refused := refusal(answer):
         return stamp.record(run, refused.status, reason=refused.reason)
     seconds = tuple((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise([(0, 0.0), *answer["points"]]))
@@ -82,9 +82,9 @@ def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
     return stamp.timed(run, Timing(seconds, 1), {**answer, "solved_at": threshold, "solved_steps": solved})
 
 
-def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+def learning_summary(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row a workload and kind: seeds, those solved, and of each its steps until then and its best mean."""
-    kinds: dict[tuple[str, str], list[Measurement]] = {}
+    kinds: dict[tuple[str, str], list[Record]] = {}
     for record in latest(found):
         kinds.setdefault((record.options["task"], record.options["kind"]), []).append(record)
     rows = []
@@ -149,7 +149,7 @@ def _where(pythons: Sequence[Path], names: Sequence[str]) -> dict[str, Path]:
 
 def _measured(
     cells: Sequence[Cell], stamp: Stamp, options: argparse.Namespace, where: dict[str, Path]
-) -> Iterator[Measurement]:
+) -> Iterator[Record]:
     """Yield the records of a host's task, all measured anew in one process, and that of the A/A twin."""
     name, task, capacity, batch = cells[0].contestant, cells[0].options["task"], cells[0].capacity, cells[0].batch
     host = hosts()[name]
@@ -182,7 +182,7 @@ def _measured(
         yield stamp.timed(cell, timing, place, primitive=f"{PRIMITIVE}_again")
 
 
-def summary(found: Sequence[Measurement]) -> dict[str, Any]:
+def summary(found: Sequence[Record]) -> dict[str, Any]:
     """Return the summary as JSON takes it: a row for each host, task and kind, and what has no time.
 
     A share is that of the tree's calls in a step, and ``most`` the speedup of the step without them.

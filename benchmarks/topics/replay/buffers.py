@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..libraries import rows
-from ..libraries.base import Buffer, make, roles
+from ...libraries import rows
+from ...libraries.base import Buffer, make, roles
 
 FILL_ROUNDS, FILL_BATCH = 2_000, 256
 CHECKED_ROWS, CHECK_ROUNDS, CHECK_BATCH = 512, 60, 256

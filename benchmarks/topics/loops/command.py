@@ -29,18 +29,18 @@ from typing import Any
 import numpy as np
 
 from dse import platforms, records, stats
-from dse.records import Measurement, Status, twins
+from dse.records import Record, Status, twins
 from impls import training
 
-from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
-from ..libraries.base import Loop, roles
+from ...arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from ...libraries.base import Loop, roles
+from ...run import Stamp, Tally, exit_code, file_of, show_cells
+from ...timing import Timing
+from ...workers import Bounded, WorkerError, refusal
 from ..profile.cells import Cell
-from ..run import Stamp, Tally, exit_code, file_of, show_cells
-from ..timing import Timing
-from ..workers import Bounded, WorkerError, refusal
 from . import WORKLOAD, names, workload
 
-MODULE = "benchmarks.loops.worker"
+MODULE = "benchmarks.topics.loops.worker"
 PRIMITIVE = "loop_peer"
 OPS = ("clean", "median", "cpu")  # seconds of an environment step with its gradient step, by these clocks
 RATIO_WITHIN = 0.01  # of one gradient step an environment step
@@ -106,7 +106,7 @@ class Member:
             self.status, self.reason = refused.status, refused.reason
         return answer
 
-    def records(self, utc: str, again: bool = False) -> Iterator[Measurement]:
+    def records(self, utc: str, again: bool = False) -> Iterator[Record]:
         """Yield a record for each clock; all of a run have the same ``utc``."""
         steps, updates = (sum(block[name] for block in self.blocks) for name in ("steps", "updates"))
         if self.reason is None and abs(updates / steps - 1) > RATIO_WITHIN:
@@ -149,13 +149,13 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_code(Tally(len(loops), reasons=skipped, failures=failures), path)
 
 
-def latest(path: Path) -> list[Measurement]:
+def latest(path: Path) -> list[Record]:
     """Return the records of the latest run in a file: those of the last moment."""
     found = [record for record in records.read_file(path) if record.primitive.startswith(PRIMITIVE)]
     return [record for record in found if record.utc == records.in_order(found)[-1].utc]
 
 
-def _measured(loops: Sequence[Cell], stamp: Stamp, options: argparse.Namespace) -> Iterator[Measurement]:
+def _measured(loops: Sequence[Cell], stamp: Stamp, options: argparse.Namespace) -> Iterator[Record]:
     """Yield the records of all loops, and of an A/A twin of the first that runs."""
     rng = np.random.default_rng(options.seed)
     with ExitStack() as stack:
@@ -190,13 +190,13 @@ OURS = "fanout"
 SAID = {"clean": "by clean steps", "cpu": "by CPU time"}
 
 
-def summary(found: Sequence[Measurement]) -> dict[str, Any]:
+def summary(found: Sequence[Record]) -> dict[str, Any]:
     """Return the summary of a run's records, as JSON takes it: rows, the fastest first, and ratios to each of ours.
 
     Rates and ratios are [median, low, high] with their 95 % intervals over blocks.
     """
     own = [record for record in found if record.primitive == PRIMITIVE]
-    by_loop: dict[str, dict[str, Measurement]] = {}
+    by_loop: dict[str, dict[str, Record]] = {}
     for record in own:
         by_loop.setdefault(label(record), {})[record.op] = record
     timed = {name: ops for name, ops in by_loop.items() if all(ops[op].samples_seconds for op in OPS)}
@@ -219,7 +219,7 @@ def summary(found: Sequence[Measurement]) -> dict[str, Any]:
     }
 
 
-def label(record: Measurement | Cell) -> str:
+def label(record: Record | Cell) -> str:
     """Name a record's loop: its library, its environments, that it samples uniformly where it does, and its batch
     where one was asked for."""
     count = record.options["environments"]
@@ -228,7 +228,7 @@ def label(record: Measurement | Cell) -> str:
     return record.contestant + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
+def _row(name: str, ops: dict[str, Record]) -> dict[str, Any]:
     record = ops["clean"]
     steps, updates, seconds = (record.machine[count] for count in ("steps", "gradient_steps", "seconds"))
     return {
@@ -249,7 +249,7 @@ def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
     }
 
 
-def _rate(record: Measurement) -> list[float]:
+def _rate(record: Record) -> list[float]:
     low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
     return [1 / record.seconds, 1 / high, 1 / low]
 

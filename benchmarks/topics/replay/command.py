@@ -19,20 +19,20 @@ from typing import Any
 
 from dse import records
 from dse.platforms.evidence import CORES
-from dse.records import Measurement
+from dse.records import Record
 from impls.replay import registry
 
-from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, listed, parser_of
-from ..libraries.base import Buffer, roles
-from ..run import Stamp, Tally, file_of, latest, run, show
-from ..sentinels import Sentinels
-from ..timing import Timing, interleave
-from ..workers import Bounded, Untimed, WorkerError, has_libraries, refusal
+from ...arguments import add_common, add_list, add_names, add_numbers, add_python, among, listed, parser_of
+from ...libraries.base import Buffer, roles
+from ...run import Stamp, Tally, file_of, latest, run, show
+from ...sentinels import Sentinels
+from ...timing import Timing, interleave
+from ...workers import Bounded, Untimed, WorkerError, has_libraries, refusal
 from . import summary
 from .buffers import kind_of
 from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
 
-MODULE = "benchmarks.replay.worker"
+MODULE = "benchmarks.topics.replay.worker"
 
 
 class FailedError(Exception):
@@ -128,7 +128,7 @@ class Team:
 
     def measure(
         self, cells: Sequence[Cell], sample_seconds: float, budget_seconds: float, also: Callable[..., Any]
-    ) -> Iterator[Measurement]:
+    ) -> Iterator[Record]:
         """Yield the records of cells that take turns: those that cannot be timed and why, the timed ones, the A/A twin
         of the first, and what ``also`` makes of the samples that were taken with them."""
         left = list(cells)
@@ -159,7 +159,7 @@ class Team:
                     yield from also(self.stamp(clock.cell), clock, timing)
             return
 
-    def _timed(self, clock: Remote, timing: Timing, is_twin: bool) -> Iterator[Measurement]:
+    def _timed(self, clock: Remote, timing: Timing, is_twin: bool) -> Iterator[Record]:
         stamp, cell = self.stamp(clock.cell), clock.cell
         again = {"primitive": f"{stamp.primitive}_again"} if is_twin else {}
         where: dict[str, Any] = {"affinity": clock.affinity}
@@ -238,7 +238,7 @@ def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, po
         return run(groups, path, stamp, measure, options, unit=f"{part} cell", sentinels=sentinels)
 
 
-def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement]:
+def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Record]:
     """Yield the record of the learner during a flush."""
     cell = clock.cell
     if cell.part == "flush" and cell.options["beside"] == "learner":
@@ -269,7 +269,7 @@ def _balance(team: Team, stamp: Stamp, cells: Sequence[Cell], path: Path, seed: 
                 writer.append(team.stamp(cell).timed(own, Timing(tuple(answer[op]), 1)))
 
 
-def _is_balance(record: Measurement, contestant: str) -> bool:
+def _is_balance(record: Record, contestant: str) -> bool:
     return record.primitive == "replay_pairs" and (record.contestant, record.op) == (contestant, "balance insert")
 
 

@@ -6,8 +6,8 @@ from functools import cache
 from impls import training
 from impls.training.workload import Workload
 
-from ..libraries import base
-from ..libraries.base import Loop, roles
+from ...libraries import base
+from ...libraries.base import Loop, roles
 
 WORKLOAD = "cartpole_dqn"
 

@@ -39,8 +39,8 @@ from impls.training.arrangement import Arrangement
 from impls.training.options import start_of, with_values
 from impls.training.workload import MOST
 
-from .arguments import DEFAULT, add_common, add_list, add_workload, at_least, parser_of
-from .run import Stamp, file_of, show_cells
+from ..arguments import DEFAULT, add_common, add_list, add_workload, at_least, parser_of
+from ..run import Stamp, file_of, show_cells
 
 PRIMITIVE, FILE = "training adaptation", "adaptation.jsonl"
 SETTLE_SECONDS, LOOK_SECONDS = 1.0, 3.0

@@ -27,14 +27,14 @@ from dse import platforms
 from dse.platforms.evidence import answers
 from dse.records import RecordError
 
-from .arguments import add_common, add_numbers, parser_of
-from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
-from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
-from .libraries.base import Tree, loading, roles, tree_names
-from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
-from .run import Stamp, Tally, exit_code, file_of, show
-from .sweep import SweepMethod, sweep
-from .worker import maker
+from ..arguments import add_common, add_numbers, parser_of
+from ..cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
+from ..clock import LEAST_SAMPLE_SECONDS, Call, Clock
+from ..libraries.base import Tree, loading, roles, tree_names
+from ..presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
+from ..run import Stamp, Tally, exit_code, file_of, show
+from ..sweep import SweepMethod, sweep
+from ..worker import maker
 
 FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
 STAGES = ("check", "rivals", "trees", "transfers")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from impls import training
 
-from ..libraries.base import OURS, hosts
+from ...libraries.base import OURS, hosts
 from ..profile.cells import Cell
 
 PRIMITIVE = "plugin"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import impls
-from dse.records import Measurement, RecordError
+from dse.records import Record, RecordError
 from impls.training import Workload
 from impls.training.settings import stated
 
@@ -28,8 +28,8 @@ from ..run import Stamp, file_of, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError, has_libraries
-from .cells import TREE, Cell, facts_of, implementations, options_of
-from .command import Member, Together, opened, workload_of
+from .profile.cells import TREE, Cell, facts_of, implementations, options_of
+from .profile.command import Member, Together, opened, workload_of
 
 STEP, AGAIN = "serial_step", "serial_step_again"
 STORAGE_BYTES = 1 << 30
@@ -68,7 +68,7 @@ class Shares:
         shape = {"capacity": replay.capacity, "fanout": fanout, "dtype": kind.dtypes[0] if kind else "float32"}
         return Cell(contestant, "learning", options_of(self._workload), self._workload.learner.batch, **shape)
 
-    def measure(self, trees: Sequence[Cell]) -> Iterator[Measurement]:
+    def measure(self, trees: Sequence[Cell]) -> Iterator[Record]:
         """Yield the records of the actor and of learning on every tree, interleaved, and of the first tree's twin."""
         ready, untimed = self._ready(trees)
         yield from untimed
@@ -93,8 +93,8 @@ class Shares:
             shape = {"capacity": self._workload.replay.capacity, "fanout": self._workload.replay.fanout}
             yield dataclasses.replace(actor, contestant="loop", **shape), whole, STEP
 
-    def _ready(self, trees: Sequence[Cell]) -> tuple[list[Ready], list[Measurement]]:
-        ready, untimed = list[Ready](), list[Measurement]()
+    def _ready(self, trees: Sequence[Cell]) -> tuple[list[Ready], list[Record]]:
+        ready, untimed = list[Ready](), list[Record]()
         for learner in implementations(self._workload):
             ready += self._whole(learner)
         for cell in trees:

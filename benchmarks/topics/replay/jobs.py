@@ -17,9 +17,9 @@ import numpy as np
 
 from impls.replay import LocalStorage
 
-from ..clock import pin_to
-from ..libraries import rows
-from ..libraries.base import Buffer
+from ...clock import pin_to
+from ...libraries import rows
+from ...libraries.base import Buffer
 from .buffers import kind_of
 from .cells import RETRIEVE
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dse import stats
-from dse.records import Measurement
+from dse.records import Record
 
 from .cells import COMPILED, IN_PYTHON, RETRIEVE, REUSED, SHARDED, STEP_PARTS, SUPERSEDED, TRAINED
 from .partial import UNTIL
@@ -20,14 +20,14 @@ SHARED_WITH = (
 CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
 
 
-def of(found: Iterable[Measurement], default: str) -> dict[str, Any]:
+def of(found: Iterable[Record], default: str) -> dict[str, Any]:
     """Return the summary of each part that has records, as JSON takes it."""
     timed = [record for record in found if record.median_seconds is not None]
     parts = {part: [one for one in timed if one.primitive == f"replay_{part}"] for part in _PARTS}
     return {part: make(parts[part], default) for part, make in _PARTS.items() if parts[part]}
 
 
-def label(record: Measurement) -> str:
+def label(record: Record) -> str:
     """Name a record's implementation: a library, or a strategy of the compiled replay."""
     reused = ", arrays reused" if record.contestant == REUSED else ""
     return str(record.options.get("strategy", record.contestant)) + reused
@@ -41,7 +41,7 @@ def _rows(cells: Iterable[tuple[str, object, float]]) -> dict[str, dict[str, flo
     return rows
 
 
-def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _operations(found: Sequence[Record], default: str) -> dict[str, Any]:
     rows = _rows((label(one), f"{one.op}({one.batch})", 1e6 * one.seconds) for one in found)
     steps = {label(one): one for one in found if one.op == "step"}
     for row in rows.values():
@@ -61,7 +61,7 @@ def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return result
 
 
-def _parts_of(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _parts_of(found: Sequence[Record], default: str) -> dict[str, Any]:
     """What each step adds to the one before."""
     rows: dict[str, dict[str, float]] = {}
     for op, steps in UNTIL.items():
@@ -73,11 +73,11 @@ def _parts_of(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return {"us": rows}
 
 
-def _batches(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _batches(found: Sequence[Record], default: str) -> dict[str, Any]:
     return {"us": _rows((f"{label(one)} {one.op}", one.batch, 1e6 * one.seconds) for one in found)}
 
 
-def _memr(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _memr(found: Sequence[Record], default: str) -> dict[str, Any]:
     """What rollouts take of each buffer, and the share of that in an environment step of which all parts were timed."""
     rest = [one for one in found if "workload" in one.options]
     steps: dict[int, list[float]] = {}  # us of the other parts, by M
@@ -93,7 +93,7 @@ def _memr(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return {"us": _rows([*of_rest, *cells]), "percent": _rows(shares), "source": SHARED_WITH}
 
 
-def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _pairs(found: Sequence[Record], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for work in dict.fromkeys(str(one.options["work"]) for one in found):
         cells = {(label(one), one.op): one for one in found if one.options["work"] == work}
@@ -110,14 +110,14 @@ def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return result
 
 
-def _factors(name: str, bases: dict[str, Measurement], record: Measurement) -> dict[str, Any]:
+def _factors(name: str, bases: dict[str, Record], record: Record) -> dict[str, Any]:
     """Speedups of a strategy over each of the bases, itself left out."""
     return {f"times_{other}": stats.speedup(base, record) for other, base in bases.items() if other != name}
 
 
-def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    shapes: dict[tuple[float, int, str], dict[str, Measurement]] = {}
+    shapes: dict[tuple[float, int, str], dict[str, Record]] = {}
     for one in found:
         shapes.setdefault((one.options["work_seconds"], one.threads, one.op), {})[label(one)] = one
     for (work_seconds, threads, op), cells in shapes.items():
@@ -137,8 +137,8 @@ def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return result
 
 
-def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
-    def cell(one: Measurement) -> tuple[str, object, float]:
+def _flush(found: Sequence[Record], default: str) -> dict[str, Any]:
+    def cell(one: Record) -> tuple[str, object, float]:
         during = "learner during" if one.op == "learn" else f"{one.op} under load from"
         column = one.options["rows"] if one.op == "learn" else one.batch
         return f"{label(one)} {during} {one.options['beside']}", column, 1e9 * one.seconds / one.batch
@@ -146,7 +146,7 @@ def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return {"ns_per_row": _rows(map(cell, found))}
 
 
-def _sharded(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _sharded(found: Sequence[Record], default: str) -> dict[str, Any]:
     steps = {record.contestant: record for record in found}
     peers = [name for name in steps if name != SHARDED]
     us = _rows((name, "step", 1e6 * record.seconds) for name, record in steps.items())

@@ -1,0 +1,175 @@
+"""A question that is answered by measuring: what a file of ``benchmarks/topics`` says, and how all are measured."""
+
+import inspect
+import math
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dse.records import Record
+
+from .arguments import add_common, parser_of
+from .clock import Clock
+from .run import Stamp, Tally, file_of, latest, run, show
+from .sentinels import Sentinels
+from .timing import Timing, interleave
+from .workers import Untimed
+
+
+class Topic:
+    """A question, its cells, and how a cell is timed; the first line of its module is the question, all of it the help.
+
+    A subclass states ``cells`` and ``clock`` where the runner takes the samples, or ``cells`` and ``run`` where a group
+    of cells is one whole run. ``file`` is where its records go. A topic of several primitives has ``parts``, each a
+    topic, measured one after the other into one file.
+    """
+
+    primitive: ClassVar[str] = ""
+    unit: str = "cell"
+    example: ClassVar[str] = ""
+    """Words that may follow the command, for its help."""
+    epilog: ClassVar[str] = ""
+    seed_of: ClassVar[str] = ""
+    """What is drawn by the option ``--seed``; "" for a topic that draws nothing."""
+    most_seconds = math.inf
+    """Seconds after which no group is begun."""
+    has_sentinels = True
+
+    def __init__(self, options: Namespace) -> None:
+        """Read the options. ValueError or RecordError with one sentence for what cannot be measured."""
+        self.options = options
+        self.asked: Mapping[str, Any] = {}  # what changes a time and is in no cell, such as the seconds of sampling
+        self.facts: Mapping[str, Any] = {}  # what all records say of their machine besides
+        self.libraries: Sequence[Path] = ()  # interpreters whose packages are timed
+        self.budget = 0.0  # seconds of sampling a cell
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the options of the topic's own to its parser."""
+
+    @property
+    def file(self) -> str:
+        """Name of the file of records, in the folder of this machine."""
+        return f"{name_of(type(self))}.jsonl"
+
+    @cached_property
+    def stamp(self) -> Stamp:
+        """What all records of the topic share."""
+        clock = type(self).__module__
+        return Stamp.of_this_run(clock, self.primitive, self.libraries, self.asked, **self.facts)
+
+    def parts(self) -> Sequence["Topic"]:
+        """Return the topics that are measured in this one's place; by default itself."""
+        return [self]
+
+    def cells(self) -> Sequence[Sequence[Any]]:
+        """Return the cells in groups: those of a group take turns, or are read from one run."""
+        raise NotImplementedError
+
+    def key(self, cell: Any) -> str:
+        """Return the key by which a cell's record is found again."""
+        return self.stamp.cell(cell)
+
+    def describe(self, cell: Any) -> str | None:
+        """Describe a cell for the progress; None: by its key."""
+        return None
+
+    def open(self, stack: ExitStack) -> None:
+        """Start what the cells are measured by; what is opened is closed with the stack. Not called by a dry run."""
+
+    def clock(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
+        """Return the clock of a cell that is ready to be timed, or why there is none; the stack ends with the group."""
+        raise NotImplementedError
+
+    def twin(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
+        """Return a second clock of a cell, for the A/A pair that gives a run its noise floor."""
+        return self.clock(cell, stack)
+
+    def run(self, cells: Sequence[Any]) -> Mapping[str, Sequence[float]] | Untimed:
+        """Run what the cells of a group describe; return the samples in seconds by operation, or why there are none."""
+        raise NotImplementedError
+
+    def explain(self, cell: Any, clock: Clock | None, timing: Timing) -> str | None:
+        """Return what to know of a cell's time, if anything."""
+        return None
+
+    def locate(self, cell: Any, clock: Clock | None) -> dict[str, Any]:
+        """Return the facts of a cell's record: the CPUs that it was kept on, its device."""
+        return {}
+
+    def measure(self, cells: Sequence[Any]) -> Iterator[Record]:
+        """Yield the records of a group: what has no time and why, the times, and the A/A twin of the first clock."""
+        if type(self).run is not Topic.run:
+            yield from self._read(cells)
+            return
+        with ExitStack() as stack:
+            ready: list[tuple[Any, Clock]] = []
+            for cell in cells:
+                clock = self.clock(cell, stack)
+                if isinstance(clock, Untimed):
+                    yield self.stamp.record(cell, clock.status, reason=clock.reason)
+                else:
+                    ready.append((cell, clock))
+            twin = self.twin(ready[0][0], stack) if ready else None
+            if twin is not None and not isinstance(twin, Untimed):
+                ready.append((ready[0][0], twin))
+            timings = interleave(
+                [clock for _, clock in ready], self.budget * len(ready), getattr(self.options, "seed", 0)
+            )
+        for (cell, clock), timing in zip(ready, timings, strict=True):
+            again = {"primitive": f"{self.stamp.primitive}_again"} if clock is twin else {}
+            reason = self.explain(cell, clock, timing)
+            yield self.stamp.timed(cell, timing, self.locate(cell, clock), reason=reason, **again)
+
+    def _read(self, cells: Sequence[Any]) -> Iterator[Record]:
+        done = self.run(cells)
+        for cell in cells:
+            if isinstance(done, Untimed):
+                yield self.stamp.record(cell, done.status, reason=done.reason)
+            elif samples := done.get(cell.op):
+                timing = Timing(tuple(samples), 1)
+                reason = self.explain(cell, None, timing)
+                yield self.stamp.timed(cell, timing, self.locate(cell, None), reason=reason)
+            else:
+                yield self.stamp.record(cell, "skipped", reason="the run was too short to read it")
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return what JSON has besides the times, and lines to print; without lines the fastest of each operation."""
+        return {}, ()
+
+
+def name_of(kind: type[Topic]) -> str:
+    """Return the name of a topic: that of its file, or of the folder of its ``command.py``."""
+    *_, folder, file = kind.__module__.split(".")
+    return folder if file == "command" else file
+
+
+def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
+    """Read the words that follow a ``command``, measure its topic and show what was found; return the exit code: 0
+    done, 1 cells failed, 2 nothing has a time. RecordError or ValueError where it cannot be measured."""
+    options = parser_for(kind, command).parse_args(words)
+    topic = kind(options)
+    path, tally = file_of(options, topic.file), Tally(0)
+    parts = topic.parts()
+    for part in parts:
+        with ExitStack() as stack:
+            if not options.dry_run:
+                part.open(stack)
+            sentinels = Sentinels() if part.has_sentinels else None
+            how: dict[str, Any] = {"name": part.key, "unit": part.unit, "describe": part.describe}
+            how |= {"most_seconds": part.most_seconds, "sentinels": sentinels}
+            tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
+    stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
+    found, lines = topic.summarize(latest(record for stamp in stamps for record in stamp.known(path)))
+    return show(tally, path, options, found, lines)
+
+
+def parser_for(kind: type[Topic], command: str) -> ArgumentParser:
+    """Return the parser of a topic's command."""
+    parser = parser_of(command, inspect.getdoc(sys.modules[kind.__module__]), kind.example, kind.epilog)
+    kind.add_options(parser)
+    return add_common(parser, seed_of=kind.seed_of)
