@@ -35,7 +35,7 @@ from .presets import PRESETS, Block, groups, is_own
 from .run import file_of, show
 from .sentinels import Sentinels
 from .sweep import sweep
-from .topic import measure_topic
+from .topic import DIRECT, measure_topic
 from .topics import list_topics, load_topic
 from .workers import WorkerError, WorkerFaultError
 
@@ -46,8 +46,6 @@ HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 
 ELSEWHERE = ("compare", "peers", "profile", "run")
 """Commands with a parser of their own, whose modules are loaded where they are called."""
-DIRECT = ("peers", "profile")
-"""Topics that are commands themselves."""
 GONE = {"peers --training": "loops", **{name: name for name in list_topics() if name not in DIRECT}}
 """Commands of earlier versions, each with the topic that it is now."""
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
@@ -81,20 +79,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _call(words: Sequence[str]) -> int:
     """Run a command that has a parser of its own."""
-    name, *rest = words
-    if name == "compare":
+    if words[0] == "compare":
         from .compare import main as compare_commits  # noqa: PLC0415  # with its own processes
 
-        return compare_commits(rest)
-    if name == "run":
-        command = _topic_parser().parse_args(rest[:1]).topic
-        return _measure(command, rest[1:], f"run {command}")
-    return _measure(name, rest, name)
-
-
-def _measure(name: str, words: Sequence[str], command: str) -> int:
+        return compare_commits(list(words[1:]))
+    name, rest = find_topic(words)
     kind = load_topic(name)
-    return int(kind(list(words))) if not isinstance(kind, type) else measure_topic(kind, words, command)
+    return int(kind(rest)) if not isinstance(kind, type) else measure_topic(kind, rest)
+
+
+def find_topic(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the topic that the words of a command name, and the words that follow; the parser ends the process for a
+    name that no topic has."""
+    name, *rest = words
+    return (name, rest) if name in DIRECT else (_topic_parser().parse_args(rest[:1]).topic, rest[1:])
 
 
 def _topic_parser() -> argparse.ArgumentParser:

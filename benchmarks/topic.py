@@ -19,6 +19,9 @@ from .sentinels import Sentinels
 from .timing import Timing, interleave
 from .workers import Untimed
 
+DIRECT = ("peers", "profile")
+"""Topics that are commands themselves; all others follow the command ``run``."""
+
 
 class Topic:
     """A question, its cells, and how a cell is timed; the first line of its module is the question, all of it the help.
@@ -148,10 +151,10 @@ def name_of(kind: type[Topic]) -> str:
     return folder if file == "command" else file
 
 
-def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
-    """Read the words that follow a ``command``, measure its topic and show what was found; return the exit code: 0
-    done, 1 cells failed, 2 nothing has a time. RecordError or ValueError where it cannot be measured."""
-    options = parser_for(kind, command).parse_args(words)
+def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
+    """Measure a topic as the words of its command ask, and show what was found; return the exit code: 0 done, 1 cells
+    failed, 2 nothing has a time. RecordError or ValueError where it cannot be measured."""
+    options = parser_for(kind).parse_args(words)
     topic = kind(options)
     path, tally = file_of(options, topic.file), Tally(0)
     parts = topic.parts()
@@ -168,8 +171,10 @@ def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
     return show(tally, path, options, found, lines)
 
 
-def parser_for(kind: type[Topic], command: str) -> ArgumentParser:
+def parser_for(kind: type[Topic]) -> ArgumentParser:
     """Return the parser of a topic's command."""
+    name = name_of(kind)
+    command = name if name in DIRECT else f"run {name}"
     parser = parser_of(command, inspect.getdoc(sys.modules[kind.__module__]), kind.example, kind.epilog)
     kind.add_options(parser)
     return add_common(parser, seed_of=kind.seed_of)

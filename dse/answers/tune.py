@@ -355,10 +355,10 @@ def _adapt(options: argparse.Namespace) -> Answer:
     less; where the rates seen have another shape, the answer says so and every value is looked at.
 
     Nothing runs: a look is what the solver predicts, from this machine's records where there are some. To measure while
-    a loop trains: `python -m benchmarks run adapt`. FPGAs take no part, for a design is built for its batch. The answer is
-    not that of these searches: all pairs are weighed by records trained per second at the workload's update_interval,
-    which neither search knows of, and the smallest batch near the saturated rate is chosen, with the fewest samplers
-    that keep up. The loss is what searching apart costs.
+    a loop trains: `python -m benchmarks run adapt`. FPGAs take no part, for a design is built for its batch. The answer
+    is not that of these searches: all pairs are weighed by records trained per second at the workload's
+    update_interval, which neither search knows of, and the smallest batch near the saturated rate is chosen, with the
+    fewest samplers that keep up. The loss is what searching apart costs.
 
     No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if
     the host held it: the records, a tree, the batches under way, and {PROCESS_GB:g} GB a process.

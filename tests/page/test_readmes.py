@@ -18,6 +18,7 @@ import benchmarks.__main__ as benchmarks_cli
 import dse
 import dse.__main__ as dse_cli
 import impls
+from benchmarks.topics import list_topics
 from reports import readme_tables, readmes
 from tests.committed import COMMITTED, ROOT
 from tests.matrix import matrix
@@ -206,7 +207,9 @@ def test_figures_are_those_that_are_shown():
     assert shown == there == {f"{name}.svg" for name in readmes.FIGURES}
 
 
-@pytest.mark.parametrize(("folder", "names"), [("benchmarks", benchmarks_cli.HELP), ("dse", dse_cli._COMMANDS)])
+@pytest.mark.parametrize(
+    ("folder", "names"), [("benchmarks", {*benchmarks_cli.HELP, *list_topics()}), ("dse", dse_cli._COMMANDS)]
+)
 def test_a_folders_readme_names_all_that_it_offers(folder, names):
     text = (ROOT / folder / "README.md").read_text()
     assert [name for name in names if f"`{name}" not in text] == []

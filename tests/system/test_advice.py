@@ -17,7 +17,10 @@ import tomllib
 import pytest
 
 import benchmarks.__main__ as bench
+from benchmarks import compare
 from benchmarks.presets import PRESETS
+from benchmarks.topic import DIRECT, parser_for
+from benchmarks.topics import list_topics, load_topic
 from dse import platforms
 from dse.__main__ import main as dse_main
 from dse.answers.mapping_answer import explained_answer, mapping_answer
@@ -86,8 +89,7 @@ def try_out(command):
 def benchmark(command, words):
     """The parsed words of a command of benchmarks; a sweep's cells can be made."""
     if words and words[0] in bench.ELSEWHERE:
-        main, rest = bench.command_of(list(words))
-        return parsed(command, importlib.import_module(main.__module__)._parser(), rest)
+        return parsed(command, *of_benchmarks(words))
     given = parsed(command, bench._parser(), words)
     if given and words[0] == "sweep":
         assert given.preset in PRESETS
@@ -95,13 +97,20 @@ def benchmark(command, words):
     return given
 
 
+def of_benchmarks(words):
+    """The parser of a command that has its own, and the words that it takes."""
+    if words[0] == "compare":
+        return compare._parser(), words[1:]
+    name, rest = bench.find_topic(words)
+    return parser_for(load_topic(name)), rest
+
+
 def parsers():
     """Every parser of a command of ours, by the words that name it."""
     found = [("benchmarks", bench._parser())]
     found += [(package, importlib.import_module(module)._parser()) for package, module in PARSERS.items()]
-    for name in ("peers --training", *bench.ELSEWHERE):
-        main = bench.command_of(name.split())[0]
-        found.append((f"benchmarks {name.split()[0]}", importlib.import_module(main.__module__)._parser()))
+    commands = ["compare", *DIRECT, *(f"run {name}" for name in list_topics() if name not in DIRECT)]
+    found += [(f"benchmarks {command}", of_benchmarks(command.split())[0]) for command in commands]
     for words, parser in found:
         yield words, parser
         commands = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
