@@ -11,19 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent
 
-
-@cache
 def list_topics() -> dict[str, str]:
     """Return the question of every topic by its name: the first line of its file, which is not imported."""
-    return {name: _read_question(file) for name, file in sorted(_find_files().items())}
+    return {name: _read_question(file) for name, (_, file) in sorted(_find_files().items())}
 
 
 def load_topic(name: str) -> Any:
     """Return the class of a topic."""
-    file = _find_files()[name]
-    module = importlib.import_module(".".join((__name__, *file.relative_to(FOLDER).with_suffix("").parts)))
+    module = importlib.import_module(_find_files()[name][0])
     from ..topic import Topic  # noqa: PLC0415  # which workers of a library's environment do without
 
     if hasattr(module, "main"):
@@ -32,13 +28,17 @@ def load_topic(name: str) -> Any:
     return next(kind for kind in own if issubclass(kind, Topic) and kind.__module__ == module.__name__)
 
 
-def _find_files() -> dict[str, Path]:
-    modules = pkgutil.iter_modules([str(FOLDER)])
-    return {
-        name: FOLDER / name / "command.py" if is_package else FOLDER / f"{name}.py" for _, name, is_package in modules
-    }
+def _find_files() -> dict[str, tuple[str, Path]]:
+    """Return the module and the file of every topic by its name."""
+    found = {}
+    for folder in __path__:
+        for _, name, is_package in pkgutil.iter_modules([folder]):
+            inner = (name, "command") if is_package else (name,)
+            found[name] = ".".join((__name__, *inner)), Path(folder, *inner).with_suffix(".py")
+    return found
 
 
+@cache
 def _read_question(file: Path) -> str:
     doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return doc.partition("\n")[0]
