@@ -5,6 +5,7 @@ imports its library when it is made, so that whatever is not installed can be li
 """
 
 import contextlib
+import copy
 import dataclasses
 import importlib
 import importlib.util
@@ -320,6 +321,14 @@ class Loop(Role):
         """What to know of its time, limits aside; "" for most."""
         return ""
 
+    def copy_policy(self) -> Any:
+        """Return a copy of the weights that act; None where the library shows none."""
+        return None
+
+    def load_policy(self, weights: Any) -> None:
+        """Act by other weights, where the library takes some."""
+        return
+
     def close(self) -> None:
         """End what the library has started next to this process; nothing for most."""
         return
@@ -364,6 +373,12 @@ class TorchLoop(Loop):
     def weights(self) -> int:
         """Weights of what acts that are trained."""
         return sum(parameter.numel() for parameter in self.policy.parameters() if parameter.requires_grad)
+
+    def copy_policy(self) -> Any:
+        return copy.deepcopy(self.policy.state_dict())
+
+    def load_policy(self, weights: Any) -> None:
+        self.policy.load_state_dict(weights)
 
     def act(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Choose actions ``[A, n]`` in [-1, 1] by SAC's policy without exploration, for observations ``[A, ..]``."""

@@ -15,7 +15,7 @@ class Loop(base.Loop):
 
     package = "rltools"
     beside = ("gymnasium", "numpy")
-    needs = ("gymnasium", "numpy", "pybind11")
+    needs = ("gymnasium", "mkl", "mkl-include", "numpy", "pybind11")
     replay = "uniform"
     sac_limits = ("samples uniformly", "tested with its last policy, not with the best: it loads no weights")
 
