@@ -26,24 +26,20 @@ from . import stats
 
 SCHEMA = 3
 OF_MACHINES = frozenset(
-    "key cpu vendor family model stepping kernel governor vector_sets cores memory_bytes caches gpus python packages "
-    "evidence workload load compiled_for compiled_with optimized bounds_checked with_avx loops_vectorized "
+    "key cpu vendor family model stepping kernel governor vector_sets cores memory_bytes caches gpus python "
+    "packages evidence workload load compiled_for compiled_with optimized bounds_checked with_avx loops_vectorized "
     "slp_vectorized".split()
 )
 """Facts of a machine that the records of a run share."""
 METRICS = {
-    "average_seconds": "s to average copies", "busiest": "kind of process", "cpu_percent": "% of all cores",
-    "episodes": "episodes until each point", "frames_hz": "rows/s of gradient steps", "gradient_steps": "count",
-    "interval": "environment steps between points", "over": "limits that are exceeded",
-    "points": "environment steps, gradient steps, s, mean return", "race": "rows with their samples",
-    "ratios": "1, of measured to asked steps", "report": "what a loop counts", "restarts": "count",
-    "sampling_hz": "environment steps/s", "seconds": "s of the whole run", "solved_at": "mean return",
-    "solved_seconds": "s until solved", "solved_steps": "environment steps until solved",
-    "solved_updates": "gradient steps until solved", "start_seconds": "s until the first step",
-    "steps": "environment steps", "superseded": "share of written priorities", "test_episodes": "count",
-    "test_mean": "mean return", "update_hz": "gradient steps/s", "used_bytes": "bytes",
+    "average_seconds": "s", "busiest": "process", "cpu_percent": "% of all cores", "episodes": "count by point",
+    "frames_hz": "rows/s", "gradient_steps": "count", "interval": "steps between points", "over": "limits exceeded",
+    "points": "steps, updates, s, mean return", "race": "rows", "ratios": "measured / asked", "report": "counts",
+    "restarts": "count", "sampling_hz": "steps/s", "seconds": "s", "solved_at": "mean return", "solved_seconds": "s",
+    "solved_steps": "count", "solved_updates": "count", "start_seconds": "s", "steps": "count", "superseded": "share",
+    "test_episodes": "count", "test_mean": "mean return", "update_hz": "gradient steps/s", "used_bytes": "bytes",
 }  # fmt: skip
-"""What records may have found besides seconds of a call: the unit, or the meaning in a few words."""
+"""What records may have found besides seconds of a call: the unit, or what it counts."""
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
 """Largest whole number, longest time and deepest nesting that a record may hold."""
 _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # next to this package in a checkout alone
@@ -63,7 +59,6 @@ STATUSES = ("ok", "skipped", "failed", "unstable")
 ANOTHER = "choose another folder"
 AHEAD = datetime.timedelta(days=1)  # of this clock, from which on a time stamp is of a wrong one
 Stamped = TypeVar("Stamped")
-Made = TypeVar("Made")
 
 
 class RecordError(Exception):
@@ -89,22 +84,17 @@ class Run:
 
     def __post_init__(self) -> None:
         for name in self.machine.keys() - OF_MACHINES:
-            raise ValueError(f"{short(name)} is no fact of a machine{near(name, OF_MACHINES)}; move it to facts")
+            raise ValueError(f"{short(name)} is no fact of a machine; move it to facts")
 
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
-        """The run by its machine, code and command, and whether that was idle: more than the lines of a file agree."""
-        return self.machine_key, self.code, self.command, LOAD in self.machine
+        """Its machine, code and command, and whether others disturbed it: equal for parts of a run that were resumed."""
+        return self.machine.get("key"), self.code, self.command, LOAD in self.machine
 
     @property
     def code(self) -> str | None:
         """The code that was timed: the hash of its files, or the commit of runs that have none."""
         return (self.machine.get("evidence") or {}).get("code") or self.commit
-
-    @functools.cached_property
-    def machine_key(self) -> str:
-        """Key of the machine."""
-        return str(self.machine.get("key", ""))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,10 +147,9 @@ class Record:
 
     def __post_init__(self) -> None:
         for name in self.metrics.keys() - METRICS.keys():
-            raise ValueError(f"unknown metric {short(name)}{near(name, METRICS)}; METRICS of dse/records.py names all")
-        for name in () if _NO_FACTS.isdisjoint(self.facts) else sorted(_NO_FACTS.intersection(self.facts)):
-            place = "metrics" if name in METRICS else "machine of its run"
-            raise ValueError(f"{name} is no fact of a record; move it to the {place}")
+            raise ValueError(f"unknown metric {short(name)}: add it to METRICS of dse/records.py{near(name, METRICS)}")
+        for name in self.facts.keys() & _NO_FACTS:
+            raise ValueError(f"{name} is no fact; move it to {'metrics' if name in METRICS else 'the machine of run'}")
 
     @functools.cached_property
     def cell(self) -> str:
@@ -179,22 +168,12 @@ class Record:
     @property
     def machine_key(self) -> str:
         """Key of the machine it was measured on."""
-        return self.run.machine_key
+        return str(self.run.machine.get("key", ""))
 
     @property
     def commit(self) -> str | None:
         """The commit of the checkout that measured it."""
         return self.run.commit
-
-    @property
-    def command(self) -> str:
-        """The command that measured it, as a user would type it."""
-        return self.run.command
-
-    @property
-    def code(self) -> str | None:
-        """The code that was timed: the hash of its files, or the commit of records that have none."""
-        return self.run.code
 
     @property
     def seconds_at_least(self) -> float:
@@ -237,7 +216,6 @@ _JSON: dict[Any, tuple[str, tuple[type, ...]]] = {
 """What JSON makes of a type: in words, and the types of Python that it is read as."""
 _LEAST = {"capacity": 0, "batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1, "memory_bytes": 0}
 """The least of each whole number."""
-_EMPTY = ("options", "facts", "metrics")  # where a record does not say
 _NO_FACTS = OF_MACHINES | METRICS.keys()
 
 
@@ -256,36 +234,32 @@ _OF_RUN = _kinds(get_type_hints(Run))
 _FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict}
 _KINDS = _FIELDS | _OF_RUN | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Record)}
+_DEFAULTS |= {name: {} for name in ("options", "facts", "metrics")}
 COLUMNS = tuple(name for name in _OF_RUN | _FIELDS if name not in ("samples_seconds", "metrics"))
 """Fields that a row of a table has."""
-_NEEDED = [name for name in _FIELDS if _DEFAULTS[name] is dataclasses.MISSING and name not in _EMPTY]
-_DEFAULTS |= {name: {} for name in _EMPTY}
+_NEEDED = [name for name in _FIELDS if _DEFAULTS[name] is dataclasses.MISSING]
 
 
 def parse_lines(lines: Iterable[str], path: str | Path) -> Iterator[Record]:
     """Parse the lines of a file as records. RecordError, with its line, for anything that is not of this schema."""
-    run: Run | None = None
+    record: Record | None = None
     for position, line in enumerate(lines, 1):
-        # Invariant: ``run`` is checked, and is that of the nearest line before that names one.
         if line.strip():
-            record = _parse(line, f"{path}:{position}", run)
-            run = record.run
+            record = parse(line, f"{path}:{position}", record)
             yield record
 
 
-def parse(line: str, where: str) -> Record:
-    """Parse a line that names its run as a record. RecordError for anything that is not exactly one of this schema."""
-    return _parse(line, where, None)
-
-
-def _parse(line: str, where: str, run: Run | None) -> Record:
-    """Return the record of a line, of its run or else of that of the line before."""
+def parse(line: str, where: str, before: Record | None = None) -> Record:
+    """Parse a line as a record, of its run or of that of the record ``before``. RecordError for anything that is not
+    exactly one of this schema."""
     fields = _read_object(line, where)
-    if "run" in fields:
-        run = _build_run(fields.pop("run"), where)
-    elif run is None:
+    if "run" not in fields and before is None:
         raise RecordError(f"{where}: names no run, nor does a line before it; the file was cut or edited")
-    return _build(fields, run, where)
+    try:
+        run = _build_run(fields.pop("run"), where) if before is None or "run" in fields else before.run
+        return _build(fields, run, where)
+    except ValueError as error:
+        raise RecordError(f"{where}: {error}") from None
 
 
 def _read_object(line: str, where: str) -> dict[str, Any]:
@@ -314,7 +288,7 @@ def _build_run(run: Any, where: str) -> Run:
     _check_names(run, _OF_RUN, _OF_RUN, where)
     _check_kinds(run, where)
     _check_kinds(run["machine"], where)
-    return _make(Run, run, where)
+    return Run(**run)
 
 
 def _check_names(fields: Mapping[str, Any], known: Collection[str], needed: Iterable[str], where: str) -> None:
@@ -332,14 +306,7 @@ def _build(fields: dict[str, Any], run: Run, where: str) -> Record:
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {short(fields[key])}")
     _check_times({**_DEFAULTS, **fields}, where)
-    return _make(Record, {**fields, "run": run, "samples_seconds": tuple(fields.get("samples_seconds", ()))}, where)
-
-
-def _make(kind: type[Made], fields: Mapping[str, Any], where: str) -> Made:
-    try:
-        return kind(**fields)
-    except ValueError as error:
-        raise RecordError(f"{where}: {error}") from None
+    return Record(**{**fields, "run": run, "samples_seconds": tuple(fields.get("samples_seconds", ()))})
 
 
 def _decode(line: str) -> Any:
@@ -467,7 +434,7 @@ def select(records: Iterable[Record]) -> list[Record]:
     chosen: dict[tuple[str, str], Record] = {}
     for one in in_order(latest.values()):
         old = chosen.get(identity_of(one), one)
-        is_louder = one.code == old.code and old.status == "ok" and one.status != "ok"
+        is_louder = one.run.code == old.run.code and old.status == "ok" and one.status != "ok"
         if (old.run.key in noisy, not is_louder) >= (one.run.key in noisy, True):
             chosen[identity_of(one)] = one
     counting = {one.run.key for one in chosen.values() if one.primitive != SENTINEL or one.run.key not in noisy}
@@ -508,11 +475,7 @@ def twins(found: Iterable[Record], primitive: str = "sum_tree") -> list[tuple[fl
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
     first, again = (  # a cell's text begins with its primitive
-        {
-            (record.run.key, record.cell.partition(",")[2]): record.seconds
-            for record in timed
-            if record.primitive == name
-        }
+        {(one.run.key, one.cell.partition(",")[2]): one.seconds for one in timed if one.primitive == name}
         for name in (primitive, f"{primitive}_again")
     )
     return [(first[key], seconds) for key, seconds in again.items() if key in first]

@@ -33,8 +33,8 @@ def one_run(records: Iterable[Record], primitive: str) -> list[Record]:
     own = [record for record in records if record.primitive in (primitive, f"{primitive}_again")]
     if not own:
         return []
-    code = in_order(own)[-1].code
-    own = [record for record in own if record.code == code]
+    code = in_order(own)[-1].run.code
+    own = [record for record in own if record.run.code == code]
     sizes = Counter(record.capacity for record in own)
     capacity = max(sizes, key=lambda size: (size == CAPACITY, sizes[size]))
     return [record for record in own if record.capacity == capacity]

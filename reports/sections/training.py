@@ -168,7 +168,7 @@ def shares(measurements: Sequence[Record]) -> list[Share]:
     for record in measurements:
         by = str(record.options.get("learner", figures.REFERENCE))
         if record.primitive == figures.SHARE and record.median_seconds is not None:
-            run = (str(record.options["workload"]), record.code or "", record.command)
+            run = (str(record.options["workload"]), record.run.code or "", record.run.command)
             runs[run][record.contestant, record.op if by == figures.REFERENCE else by] = record
     made = []
     for (workload, _, _), cells in runs.items():

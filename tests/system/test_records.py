@@ -186,10 +186,14 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
         ('"cores":2', '"cores":"2"', "cores must be a whole number"),
         ('"cores":2', '"cores":2,"device":"x"', "'device' is no fact of a machine; move it to facts"),
         ('{"device":"x"}', "5", "facts must be an object"),
-        ('{"device":"x"}', '{"cores":2}', "cores is no fact of a record; move it to the machine of its run"),
-        ('{"device":"x"}', '{"points":[]}', "points is no fact of a record; move it to the metrics"),
+        ('{"device":"x"}', '{"cores":2}', "cores is no fact; move it to the machine of run"),
+        ('{"device":"x"}', '{"points":[]}', "points is no fact; move it to metrics"),
         ('{"steps":5}', "5", "metrics must be an object"),
-        ('{"steps":5}', '{"step":5}', "unknown metric 'step', did you mean 'steps'"),
+        (
+            '{"steps":5}',
+            '{"step":5}',
+            "unknown metric 'step': add it to METRICS of dse/records.py; did you mean 'steps'",
+        ),
         ('"utc":"now"', '"utc":5', "utc must be text, not 5"),
         ('"dirty":null', '"dirty":1', "dirty must be true or false or null, not 1"),
     ],
@@ -442,7 +446,7 @@ def test_a_cell_on_another_machine_is_another_one_and_code_is_told_by_its_hash_o
     assert one.cell == elsewhere.cell
     assert records.identity_of(one) != records.identity_of(elsewhere)
     hashed = alter(one, machine={**one.machine, "evidence": {"code": "c0de"}})
-    assert (hashed.code, one.code) == ("c0de", one.commit)
+    assert (hashed.run.code, one.run.code) == ("c0de", one.commit)
     assert records.identity_of(hashed) == records.identity_of(one)
 
 

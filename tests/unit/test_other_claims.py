@@ -23,6 +23,7 @@ from reports.claims import (
 )
 from reports.claims.claims import VERDICTS, Claim
 from tests.committed import COMMITTED
+from tests.made import alter
 from tests.printed import but
 from tests.system.test_records import measurement
 
@@ -292,8 +293,7 @@ def test_a_series_of_which_a_later_run_replaced_cells_is_judged_with_drift():
             one for op in ("sample", "update") for one in over_batches(lambda batch: 1e-7 * batch, op=op, **replay)
         ]
         return [
-            dataclasses.replace(one, median_seconds=one.seconds / factor, **fields) if one.batch > 2_000 else one
-            for one in cells
+            alter(one, median_seconds=one.seconds / factor, **fields) if one.batch > 2_000 else one for one in cells
         ]
 
     def judged(found):

@@ -69,7 +69,7 @@ def records(width=0.01, threads=(1, 2)):
 def taking(time, record, **fields):
     """The record with another time, and its interval in proportion."""
     ends = {name: getattr(record, name) * time / record.seconds for name in ("low_seconds", "high_seconds")}
-    return dataclasses.replace(record, median_seconds=time, **ends, **fields)
+    return alter(record, median_seconds=time, **ends, **fields)
 
 
 def write(folder, found, name="quick.jsonl"):

@@ -333,10 +333,10 @@ def test_a_timing_whose_interval_is_wide_is_recorded_as_unstable():
     case = Case("numpy", "draw", 10, 1)
     steady, shaky = Timing((1.0,) * 11, 5), Timing((1.0,) * 6 + (2.0,) * 5, 5)
     assert [stamp().timed(case, one).status for one in (steady, shaky)] == ["ok", "unstable"]
-    found = stamp().timed(case, shaky, {"affinity": [0]})
+    found = stamp().timed(case, shaky, {"affinity": [0]}, {"steps": 7})
     assert (found.low_seconds, found.median_seconds, found.high_seconds) == (1.0, 1.0, 2.0)
     assert (found.samples_seconds, found.calls_per_sample) == (shaky.samples, 5)
-    assert found.machine == {**MADE_UP, "affinity": [0]}
+    assert (found.machine, found.facts, found.metrics) == (MADE_UP, {"affinity": [0]}, {"steps": 7})
 
 
 def test_what_failed_fails_until_a_later_record_says_otherwise(tmp_path):
