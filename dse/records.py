@@ -88,7 +88,7 @@ class Run:
 
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
-        """Its machine, code and command, and whether others disturbed it: equal for parts of a run that were resumed."""
+        """Its machine, code and command, and whether others disturbed it: equal for a run and what resumed it."""
         return self.machine.get("key"), self.code, self.command, LOAD in self.machine
 
     @property

@@ -266,4 +266,6 @@ def _fits_ten_kilobytes() -> Claim:
     )
 
 
-_shape = attrgetter("contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "distribution", "command")
+_shape = attrgetter(
+    "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "distribution", "run.command"
+)
