@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 from dse import platforms, records, stats
 from dse.platforms import busy
 from dse.platforms.evidence import answers, evidence_here, is_done
-from dse.records import Record, Status
+from dse.records import Record, Run, Status
 from impls.terminal import Progress, plural
 
 from .cases import Case
@@ -42,7 +42,7 @@ def _machine() -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Stamp:
-    """The fields that all records of a run share: commit, command, primitive and machine."""
+    """What all records of a run share: commit, command, primitive, machine, and ``facts`` besides (in ``machine``)."""
 
     commit: str | None
     dirty: bool | None
@@ -64,11 +64,22 @@ class Stamp:
         machine = {**_machine(), "evidence": evidence_here(clock, libraries, **asked), **facts}
         return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive, machine)
 
+    @functools.cached_property
+    def run(self) -> Run:
+        """The run of the records."""
+        machine = {name: fact for name, fact in self.machine.items() if name in records.OF_MACHINES}
+        return Run(commit=self.commit, dirty=self.dirty, command=self.command, machine=machine)
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the run says of how each of its records was made."""
+        return {name: fact for name, fact in self.machine.items() if name not in records.OF_MACHINES}
+
     def record(self, case: Case, status: Status, **fields: Any) -> Record:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
         named: dict[str, Any] = {name: getattr(case, name, USUAL.get(name)) for name in SHAPE}
         named |= {"options": dict(case.options), "distribution": getattr(case, "workload", "uniform")}
-        named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
+        named |= {"primitive": self.primitive, "run": self.run, "facts": self.facts}
         return Record(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
 
     def timed(
@@ -90,7 +101,9 @@ class Stamp:
             median_seconds=interval.median,
             low_seconds=interval.low,
             high_seconds=interval.high,
-            **{"machine": {**self.machine, **(facts or {}), **(metrics or {})}, **fields},
+            facts={**self.facts, **(facts or {})},
+            metrics={**(metrics or {})},
+            **fields,
         )
 
     def cell(self, case: Case, **fields: Any) -> str:

@@ -15,7 +15,7 @@ How many
     ``split_cores``         the same from your own curves, each a ``RateCurve``
     ``platform_depth``      batches to sample ahead, of a workload on a platform: a ``DepthAnswer``
 Records
-    ``Record``              one number with its source, machine, commit and command
+    ``Record``              one number with its source, facts and metrics, and its ``Run``: machine, commit and command
     ``read_folder``         of each cell below a folder the latest quiet record; ``read_file`` those of a file, in order
     ``RecordError``         records that cannot be used, in a sentence
 The cost model of a tree

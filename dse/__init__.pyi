@@ -11,6 +11,7 @@ from .race_trees import best as best
 from .records import (
     Record as Record,
     RecordError as RecordError,
+    Run as Run,
     read_file as read_file,
     read_folder as read_folder,
 )

@@ -103,7 +103,7 @@ def _runs(found: Iterable[Record]) -> dict[_Run, dict[_Name, float]]:
     seconds: dict[_Run, dict[_Name, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in found:
         if record.primitive == SENTINEL and record.median_seconds:
-            seconds[record.commit, record.command][_name(record)].append(record.seconds)
+            seconds[record.commit, record.run.command][_name(record)].append(record.seconds)
     medians = {
         run: {name: float(np.median(times)) for name, times in visits.items() if len(times) >= LEAST_VISITS}
         for run, visits in seconds.items()

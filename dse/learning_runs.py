@@ -91,20 +91,20 @@ def metrics_of(runs: Sequence[Record]) -> Reached:
 
 def _values(run: Record, single: Record | None, serial: Record | None) -> Iterator[tuple[str, Value]]:
     """Yield the metrics of a run by name; ``single``: the run by one learner, which like ``serial`` has its seed."""
-    steps, updates, seconds, means = zip(*run.machine["points"], strict=True)
+    steps, updates, seconds, means = zip(*run.metrics["points"], strict=True)
     rate, learners = computation_efficiency(1, run.seconds), run.options["learners"]
-    if run.machine["test_mean"] is not None:
-        yield "policy_quality", Value(run.machine["test_mean"])
+    if run.metrics["test_mean"] is not None:
+        yield "policy_quality", Value(run.metrics["test_mean"])
     reached = (sample_efficiency, steps), (learning_efficiency, updates), (time_to_solve, seconds)
     for efficiency, counts in reached:
-        count = efficiency(counts, means, run.machine["solved_at"])
+        count = efficiency(counts, means, run.metrics["solved_at"])
         yield efficiency.__name__, Value(counts[-1], True) if count is None else Value(count)
     yield "computation_efficiency", Value(rate)
     if single and learners > 1:
         yield "scaling_factor", Value(scaling_factor(rate, learners, computation_efficiency(1, single.seconds)))
     if serial and serial is not run:
         yield "speedup_over_serial", Value(serial.seconds / run.seconds)
-    report = run.machine.get("report") or {}
+    report = run.metrics.get("report") or {}
     yield from ((name, Value(report[name]["mean"])) for name in ALL_METRICS if name in report)
 
 
@@ -131,16 +131,16 @@ def figures_of(runs: Sequence[Record]) -> Reached:
 
 def _until_solved(run: Record) -> tuple[int, float, bool]:
     """Return episodes and seconds until solved, or until the end of a run that was not, and whether it was not."""
-    reached = zip(run.machine["episodes"], run.machine["points"], strict=True)
+    reached = zip(run.metrics["episodes"], run.metrics["points"], strict=True)
     for episodes, (_, _, seconds, mean) in reached:
-        if mean >= run.machine["solved_at"]:
+        if mean >= run.metrics["solved_at"]:
             return episodes, seconds, False
-    return run.machine["episodes"][-1], run.machine["points"][-1][2], True
+    return run.metrics["episodes"][-1], run.metrics["points"][-1][2], True
 
 
 def told_kind(run: Record) -> str:
     """Name a run, and say where more processes than cores shared these."""
-    report = run.machine["report"]
+    report = run.metrics["report"]
     if report.get("hosts") == 1:
         return f"{run.options['kind']} (of one machine)"
     cores = report["cores"].values()
@@ -229,7 +229,7 @@ def step_rows(found: Sequence[Record]) -> list[dict[str, Any]]:
         if count == 1 or one is None or part is None:
             continue
         # Eq. 5.5, where a step has its replay on B/L records too, and weights in shared memory need no transfer.
-        meeting = record.machine["average_seconds"] / period
+        meeting = record.metrics["average_seconds"] / period
         own, alone, smaller = (record.samples_seconds, one.samples_seconds, part.samples_seconds)
         factor = median_interval([one / two / count for one, two in zip(alone, own, strict=False)])
         exact = statistics.median([one / (less + meeting) / count for one, less in zip(alone, smaller, strict=False)])

@@ -56,7 +56,7 @@ def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Recor
         return read_folder(results, machine, here=str(fingerprint()["key"])), None
     here, records = fingerprint(), read_folder(results)
     if wanted is SWEEP and not here.get("gpus"):
-        records = [record for record in records if DEVICE not in record.machine]
+        records = [record for record in records if DEVICE not in record.facts]
     known = _facts(one for one in records if wanted.shows(one))
     if not known:
         raise NoRecordsError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")

@@ -32,7 +32,7 @@ from . import machines, platforms, stats
 from .answer import Note
 from .estimate import Estimate, Evidence
 from .platforms.reading import RESULTS
-from .records import NoRecordsError, Record, RecordError, parse
+from .records import NoRecordsError, Record, RecordError, Run, parse
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
 from .times.tree_variants import Configuration, TreeTime
@@ -157,7 +157,7 @@ def _raced(
             return _answered(kept, question, str(path))
         able, more = _candidates(question, prior, terms["unchecked"])
         told = _run(question, able, limit, terms, progress)
-        record = _record(question, machine | {"race": {"asked": asked, "limit": limit, **more, **told}})
+        record = _record(question, machine, {"asked": asked, "limit": limit, **more, **told})
         is_kept = told["ending"] != "interrupted" and keep_race(path, record)
     return _answered(parse(record.to_json(), ""), question, str(path) if is_kept else "")  # as it is read again
 
@@ -440,23 +440,22 @@ def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _record(question: Question, machine: dict[str, Any]) -> Record:
+def _record(question: Question, machine: dict[str, Any], told: dict[str, Any]) -> Record:
     """A race as a record: the time of its choice, and all samples."""
-    told, row = machine["race"], machine["race"]["rows"][0]
-    timed = told.get("step", row)
+    row = told["rows"][0]
+    timed, (commit, dirty) = told.get("step", row), platforms.commit(Path(__file__).parent, is_told=False)
     fields: dict[str, Any] = {name: row[name] for name in ("contestant", "fanout", "threads")}
     fields |= {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
     fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), timed["seconds"], strict=True))
-    fields |= dict(zip(("commit", "dirty"), platforms.commit(Path(__file__).parent, is_told=False), strict=True))
     fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
     fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(timed["samples"])}
-    fields |= {"primitive": "race", "utc": platforms.now(), "command": platforms.command_line()}
-    return Record(machine=machine, **fields)
+    fields |= {"primitive": "race", "utc": platforms.now(), "metrics": {"race": told}}
+    return Record(run=Run(commit=commit, dirty=dirty, command=platforms.command_line(), machine=machine), **fields)
 
 
 def _answered(record: Record, question: Question, kept_in: str) -> Recommendation:
     """The answer that a race's record gives, and the file that keeps it, if one does."""
-    told, busy = record.machine["race"], record.machine["race"].get("step", {}).get("busy", 0.0)
+    told, busy = record.metrics["race"], record.metrics["race"].get("step", {}).get("busy", 0.0)
     notes = (*unusual(question), *[Note("race_was_disturbed", {"busy_share": busy}, "warning")] * (busy > BUSY))
     ends = record.median_seconds, record.low_seconds, record.high_seconds
     rows = [(row["status"], _time(row, ends, told["rows"][0])) for row in told["rows"]]

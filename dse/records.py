@@ -1,9 +1,10 @@
 """Keep every number as a record: its source, its value, and what it was measured with.
 
 A record is one JSON object a line, without what has its default. What all records of a run share, its commit, command
-and machine, stands in the first line of the run (``run``) and holds until another does. Files are only appended to,
-line by line, so a process killed at any moment leaves whole lines and at most one torn line at the end, which readers
-drop with a warning and the next writer cuts off.
+and machine (``Run``), stands in the first line of the run (``run``) and holds until another does. What was found
+besides seconds are its ``metrics``, how it alone was made its ``facts``. Files are only appended to, line by line, so a
+process killed at any moment leaves whole lines and at most one torn line at the end, which readers drop with a warning
+and the next writer cuts off.
 """
 
 import dataclasses
@@ -23,14 +24,22 @@ from impls.files import list_files, lock, refusing, try_to_write
 
 from . import stats
 
-SCHEMA = 2
-OF_RUNS = ("schema", "commit", "dirty", "command", "machine")
-"""Fields that the records of a run share; of the machine all but what a record alone has (``facts``)."""
+SCHEMA = 3
 OF_MACHINES = frozenset(
-    "key cpu vendor family model stepping kernel governor vector_sets cores memory_bytes caches gpus python packages "
-    "evidence workload load".split()
+    "key cpu vendor family model stepping kernel governor vector_sets cores memory_bytes caches gpus python "
+    "packages evidence workload load compiled_for compiled_with optimized bounds_checked with_avx loops_vectorized "
+    "slp_vectorized".split()
 )
 """Facts of a machine that the records of a run share."""
+METRICS = {
+    "average_seconds": "s", "busiest": "process", "cpu_percent": "% of all cores", "episodes": "count by point",
+    "frames_hz": "rows/s", "gradient_steps": "count", "interval": "steps between points", "over": "limits exceeded",
+    "points": "steps, updates, s, mean return", "race": "rows", "ratios": "measured / asked", "report": "counts",
+    "restarts": "count", "sampling_hz": "steps/s", "seconds": "s", "solved_at": "mean return", "solved_seconds": "s",
+    "solved_steps": "count", "solved_updates": "count", "start_seconds": "s", "steps": "count", "superseded": "share",
+    "test_episodes": "count", "test_mean": "mean return", "update_hz": "gradient steps/s", "used_bytes": "bytes",
+}  # fmt: skip
+"""What records may have found besides seconds of a call: the unit, or what it counts."""
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
 """Largest whole number, longest time and deepest nesting that a record may hold."""
 _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # next to this package in a checkout alone
@@ -61,6 +70,34 @@ class NoRecordsError(RecordError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the records of a run share: one command of one code on one machine, whose facts are of ``OF_MACHINES``.
+
+    ValueError for another fact of a machine.
+    """
+
+    schema: int = SCHEMA
+    commit: str | None = None
+    dirty: bool | None = None
+    command: str = ""
+    machine: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.machine.keys() - OF_MACHINES:
+            raise ValueError(f"{short(name)} is no fact of a machine; move it to facts")
+
+    @functools.cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Its machine, code and command, and whether others disturbed it: equal for a run and what resumed it."""
+        return self.machine.get("key"), self.code, self.command, LOAD in self.machine
+
+    @property
+    def code(self) -> str | None:
+        """The code that was timed: the hash of its files, or the commit of runs that have none."""
+        return (self.machine.get("evidence") or {}).get("code") or self.commit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
     """A number, or the reason why there is none. Times are seconds per call of ``batch`` elements.
 
@@ -75,14 +112,17 @@ class Record:
     "replay_pairs", "replay_threads", "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many
     ``threads``, which may be processes), "loop_peer" (an environment step of a whole training loop with its gradient
     step, of ours or of a library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by
-    ``options``' seed, with its curve in ``machine``), "plugin" (a step of another library's replay or training, on its
+    ``options``' seed, with its curve in ``metrics``), "plugin" (a step of another library's replay or training, on its
     own replay or on ours, and the time of the tree's calls in it), "plugin run" (a step of a run of such a library),
     "training adaptation" (one of a running loop at a look of a search), "race" (a step of the winner of trees that were
-    raced, with all samples in ``machine``), or "sentinel" (timed in every run, to tell by
+    raced, with all samples in ``metrics``), or "sentinel" (timed in every run, to tell by
     how much the machine changes). ``contestant`` is the implementation that was timed.
+
+    ``metrics``: results other than seconds of a call, by the names of ``METRICS``; ``facts``: how this record was made,
+    such as the CPUs it was kept on or a device, by any other names. ValueError where a name is among the wrong ones.
     """
 
-    schema: int = SCHEMA
+    run: Run
     source: Source
     status: Status
     primitive: str
@@ -101,11 +141,15 @@ class Record:
     median_seconds: float | None = None
     low_seconds: float | None = None
     high_seconds: float | None = None
-    machine: dict[str, Any] = dataclasses.field(default_factory=dict)
-    commit: str | None = None
-    dirty: bool | None = None
     utc: str = ""
-    command: str = ""
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.metrics.keys() - METRICS.keys():
+            raise ValueError(f"unknown metric {short(name)}: add it to METRICS of dse/records.py{near(name, METRICS)}")
+        for name in self.facts.keys() & _NO_FACTS:
+            raise ValueError(f"{name} is no fact; move it to {'metrics' if name in METRICS else 'the machine of run'}")
 
     @functools.cached_property
     def cell(self) -> str:
@@ -117,29 +161,19 @@ class Record:
         return json.dumps([*(getattr(self, name) for name in CELL), *own], sort_keys=True)
 
     @property
-    def run(self) -> tuple[Any, ...]:
-        """The run that made it: one command of one code, on one machine, idle or under load."""
-        return self.machine_key, self.code, self.command, LOAD in self.machine
-
-    @property
-    def code(self) -> str | None:
-        """The code that was timed: the hash of its files, or the commit of records that have none."""
-        return (self.machine.get("evidence") or {}).get("code") or self.commit
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """How it was made, besides what its run shares."""
-        return self.machine
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """What was found besides seconds."""
-        return self.machine
+    def machine(self) -> dict[str, Any]:
+        """Facts of the machine it was measured on."""
+        return self.run.machine
 
     @property
     def machine_key(self) -> str:
         """Key of the machine it was measured on."""
-        return str(self.machine.get("key", ""))
+        return str(self.run.machine.get("key", ""))
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of the checkout that measured it."""
+        return self.run.commit
 
     @property
     def seconds_at_least(self) -> float:
@@ -153,21 +187,10 @@ class Record:
             raise ValueError(f"{self.contestant} {self.op} has no time: {self.status}, {self.reason}")
         return self.median_seconds
 
-    @functools.cached_property
-    def shared(self) -> dict[str, Any]:
-        """What the record has in common with others of its run, as a file keeps it."""
-        machine = {name: fact for name, fact in self.machine.items() if name in OF_MACHINES}
-        return {name: getattr(self, name) for name in OF_RUNS} | {"machine": machine}
-
     def to_json(self, before: "Record | None" = None) -> str:
         """Write the record as one line, without its newline; its run only if that of the line ``before`` is another."""
-        of_run = self.shared
-        fields = {} if before and before.shared == of_run else {"run": of_run}
+        fields = {} if before and before.run == self.run else {"run": dataclasses.asdict(self.run)}
         fields |= {name: value for name in _FIELDS if (value := getattr(self, name)) != _DEFAULTS.get(name, ...)}
-        facts = {name: fact for name, fact in self.machine.items() if name not in OF_MACHINES}
-        fields = {name: value for name, value in fields.items() if name not in OF_RUNS} | (
-            {"facts": facts} if facts else {}
-        )
         return json.dumps(fields, allow_nan=False, separators=(",", ":"))
 
 
@@ -193,6 +216,7 @@ _JSON: dict[Any, tuple[str, tuple[type, ...]]] = {
 """What JSON makes of a type: in words, and the types of Python that it is read as."""
 _LEAST = {"capacity": 0, "batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1, "memory_bytes": 0}
 """The least of each whole number."""
+_NO_FACTS = OF_MACHINES | METRICS.keys()
 
 
 def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
@@ -205,37 +229,37 @@ def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
     return kinds
 
 
-_FIELDS = _kinds(get_type_hints(Record))
+_FIELDS = _kinds({name: hint for name, hint in get_type_hints(Record).items() if name != "run"})
+_OF_RUN = _kinds(get_type_hints(Run))
 _FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict}
-_KINDS = _FIELDS | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Record)} | {"options": {}}
-_NEEDED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING and name not in OF_RUNS]
-_OWN = {*_FIELDS, "facts"} - {*OF_RUNS}
+_KINDS = _FIELDS | _OF_RUN | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Record)}
+_DEFAULTS |= {name: {} for name in ("options", "facts", "metrics")}
+COLUMNS = tuple(name for name in _OF_RUN | _FIELDS if name not in ("samples_seconds", "metrics"))
+"""Fields that a row of a table has."""
+_NEEDED = [name for name in _FIELDS if _DEFAULTS[name] is dataclasses.MISSING]
 
 
 def parse_lines(lines: Iterable[str], path: str | Path) -> Iterator[Record]:
     """Parse the lines of a file as records. RecordError, with its line, for anything that is not of this schema."""
-    run: dict[str, Any] | None = None
+    record: Record | None = None
     for position, line in enumerate(lines, 1):
-        # Invariant: ``run`` is checked, and is that of the nearest line before that names one.
         if line.strip():
-            record, run = _parse(line, f"{path}:{position}", run)
+            record = parse(line, f"{path}:{position}", record)
             yield record
 
 
-def parse(line: str, where: str) -> Record:
-    """Parse a line that names its run as a record. RecordError for anything that is not exactly one of this schema."""
-    return _parse(line, where, None)[0]
-
-
-def _parse(line: str, where: str, run: dict[str, Any] | None) -> tuple[Record, dict[str, Any]]:
-    """Return the record of a line and its run, by default that of the line before."""
+def parse(line: str, where: str, before: Record | None = None) -> Record:
+    """Parse a line as a record, of its run or of that of the record ``before``. RecordError for anything that is not
+    exactly one of this schema."""
     fields = _read_object(line, where)
-    if "run" in fields:
-        run = _checked_run(fields.pop("run"), where)
-    elif run is None:
+    if "run" not in fields and before is None:
         raise RecordError(f"{where}: names no run, nor does a line before it; the file was cut or edited")
-    return _build(fields, run, where), run
+    try:
+        run = _build_run(fields.pop("run"), where) if before is None or "run" in fields else before.run
+        return _build(fields, run, where)
+    except ValueError as error:
+        raise RecordError(f"{where}: {error}") from None
 
 
 def _read_object(line: str, where: str) -> dict[str, Any]:
@@ -255,16 +279,16 @@ def _of_another_schema(schema: Any, where: str) -> RecordError:
     return RecordError(f"{where}: schema {short(schema)}, this version reads {SCHEMA}; measure again with this version")
 
 
-def _checked_run(run: Any, where: str) -> dict[str, Any]:
-    """Return the fields of a run. RecordError unless they are exactly those of this schema."""
+def _build_run(run: Any, where: str) -> Run:
+    """Make a run of its fields. RecordError unless they are exactly those of this schema."""
     if not isinstance(run, dict):
         raise RecordError(f"{where}: run must be an object, not {short(run)}; the file was edited")
     if run.get("schema") != SCHEMA:
         raise _of_another_schema(run.get("schema"), where)
-    _check_names(run, OF_RUNS, OF_RUNS, where)
+    _check_names(run, _OF_RUN, _OF_RUN, where)
     _check_kinds(run, where)
     _check_kinds(run["machine"], where)
-    return run
+    return Run(**run)
 
 
 def _check_names(fields: Mapping[str, Any], known: Collection[str], needed: Iterable[str], where: str) -> None:
@@ -274,20 +298,15 @@ def _check_names(fields: Mapping[str, Any], known: Collection[str], needed: Iter
         raise RecordError(f"{where}: lacks {', '.join(missing)}")
 
 
-def _build(fields: dict[str, Any], run: Mapping[str, Any], where: str) -> Record:
+def _build(fields: dict[str, Any], run: Run, where: str) -> Record:
     """Make the record of a line and its run. RecordError for what no record can have."""
-    _check_names(fields, _OWN, _NEEDED, where)
+    _check_names(fields, _FIELDS, _NEEDED, where)
     _check_kinds(fields, where)
-    if facts := fields.pop("facts", None):
-        if type(facts) is not dict:
-            raise RecordError(f"{where}: facts must be an object, not {short(facts)}; the file was edited")
-        _check_kinds(facts, where)
-        run = {**run, "machine": {**run["machine"], **facts}}
     for key, allowed in (("source", SOURCES), ("status", STATUSES)):
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {short(fields[key])}")
     _check_times({**_DEFAULTS, **fields}, where)
-    return Record(**{**run, **fields, "samples_seconds": tuple(fields.get("samples_seconds", ()))})
+    return Record(**{**fields, "run": run, "samples_seconds": tuple(fields.get("samples_seconds", ()))})
 
 
 def _decode(line: str) -> Any:
@@ -407,19 +426,19 @@ def select(records: Iterable[Record]) -> list[Record]:
     """
     known = in_order(records)
     quiet = {_kind(one) for one in known if LOAD not in one.machine}
-    latest = {(one.run, one.cell): one for one in known if LOAD not in one.machine or _kind(one) not in quiet}
+    latest = {(one.run.key, one.cell): one for one in known if LOAD not in one.machine or _kind(one) not in quiet}
     runs: dict[tuple[Any, ...], list[Record]] = {}
     for one in latest.values():
-        runs.setdefault(one.run, []).append(one)
+        runs.setdefault(one.run.key, []).append(one)
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
     chosen: dict[tuple[str, str], Record] = {}
     for one in in_order(latest.values()):
         old = chosen.get(identity_of(one), one)
-        is_louder = one.code == old.code and old.status == "ok" and one.status != "ok"
-        if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
+        is_louder = one.run.code == old.run.code and old.status == "ok" and one.status != "ok"
+        if (old.run.key in noisy, not is_louder) >= (one.run.key in noisy, True):
             chosen[identity_of(one)] = one
-    counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
-    return [one for one in chosen.values() if one.run in counting]
+    counting = {one.run.key for one in chosen.values() if one.primitive != SENTINEL or one.run.key not in noisy}
+    return [one for one in chosen.values() if one.run.key in counting]
 
 
 def _kind(record: Record) -> tuple[Any, ...]:
@@ -456,7 +475,7 @@ def twins(found: Iterable[Record], primitive: str = "sum_tree") -> list[tuple[fl
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
     first, again = (  # a cell's text begins with its primitive
-        {(record.run, record.cell.partition(",")[2]): record.seconds for record in timed if record.primitive == name}
+        {(one.run.key, one.cell.partition(",")[2]): one.seconds for one in timed if one.primitive == name}
         for name in (primitive, f"{primitive}_again")
     )
     return [(first[key], seconds) for key, seconds in again.items() if key in first]
@@ -525,11 +544,12 @@ class Writer:
 
 
 def to_rows(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
-    """Flatten records to rows of a table: options as text, machine as its key, samples left out."""
+    """Flatten records to rows of a table: options and facts as text, the machine as its key, each metric that is a
+    number in a column of its own; samples, curves and reports are left out."""
     for record in records:
-        row = dataclasses.asdict(record)
-        del row["samples_seconds"]
-        yield row | {"options": text_of(record.options), "machine": record.machine_key}
+        row = {name: getattr(record.run if name in _OF_RUN else record, name) for name in COLUMNS}
+        as_text = {name: text_of(row[name]) for name in ("options", "facts")} | {"machine": record.machine_key}
+        yield row | as_text | {name: value for name, value in record.metrics.items() if isinstance(value, int | float)}
 
 
 def text_of(options: Mapping[str, Any]) -> str:

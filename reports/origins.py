@@ -75,7 +75,7 @@ JSON = {
 
 def _row_of_records(path: Path, results: Path) -> list[str]:
     found = records.read_file(path)
-    by_command = Counter(record.command for record in found)
+    by_command = Counter(record.run.command for record in found)
     ((command, _),) = by_command.most_common(1) or [("", 0)]
     others = f" and {len(by_command) - 1} more" if len(by_command) > 1 else ""
     when = f"{commits(found)}, {span(record.utc for record in found)}" if found else ""

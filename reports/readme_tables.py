@@ -104,8 +104,8 @@ def trees(results: Path) -> str:
 def peers(results: Path) -> str:
     """Slowdowns of other libraries over the numba tree, for a draw and an update, by batch."""
     timed = [one for one in dse.read_folder(results, COMPARED) if one.median_seconds is not None]
-    ((run, _),) = Counter((one.code, one.command) for one in timed if one.primitive == "peer").most_common(1)
-    timed = [one for one in timed if (one.code, one.command) == run and one.primitive in ("peer", "peer_again")]
+    ((run, _),) = Counter((one.run.code, one.run.command) for one in timed if one.primitive == "peer").most_common(1)
+    timed = [one for one in timed if (one.run.code, one.run.command) == run and one.primitive in ("peer", "peer_again")]
     cells = [one for one in timed if one.primitive == "peer" and one.capacity == 10**6]
     compared = implementations_of(cells, timed)
     base = next(one for one in compared if one.kind == ("numba", "float32", ""))

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dse import stats
 from dse.accuracy import Accuracy
-from dse.records import Record, in_order, text_of, twins
+from dse.records import COLUMNS, Record, in_order, to_rows, twins
 from dse.times import tree_cost_model
 
 OPS = ("draw", "update")
@@ -66,7 +66,7 @@ def sources_of(measurements: Iterable[Record | Accuracy]) -> str:
 
 def commit_of(record: Record, dirty: str = "") -> str:
     """Return the first letters of a record's commit, with the word ``dirty`` for one with uncommitted changes."""
-    return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.dirty else "")
+    return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.run.dirty else "")
 
 
 def versions_of(record: Record) -> str:
@@ -88,9 +88,10 @@ def untimed(measurements: Sequence[Record], *primitives: str) -> list[Record]:
 def tidy(measurements: Sequence[Record]) -> pd.DataFrame:
     """Make one row of each timed record. ``contestant`` is categorical, so that each keeps its color everywhere."""
     kept = timed(measurements)
-    frame = pd.DataFrame({name: _column(kept, name) for name in Record.__dataclass_fields__})
+    frame = pd.DataFrame(list(to_rows(kept)), columns=list(COLUMNS))
+    frame["samples_seconds"] = pd.Series([record.samples_seconds for record in kept], dtype=object)
     frame["setting"] = pd.Series([dict(record.options) for record in kept], dtype=object)
-    frame["run"] = [" ".join(map(str, record.run)) for record in kept]
+    frame["run"] = [" ".join(map(str, record.run.key)) for record in kept]
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
         seconds = frame[column].astype(float).fillna(frame["median_seconds"].astype(float))
@@ -98,16 +99,6 @@ def tidy(measurements: Sequence[Record]) -> pd.DataFrame:
     order = {name: "" if name.startswith("sum_tree") else name for name in frame["primitive"].unique()}
     names = frame.assign(primitive=frame["primitive"].map(order)).sort_values(["primitive", "contestant"])
     return frame.assign(contestant=pd.Categorical(frame["contestant"], names["contestant"].unique()))
-
-
-def _column(kept: Sequence[Record], name: str) -> Any:
-    """Return the values of a field; options as text and machines by their keys, as an export has them."""
-    if name == "machine":
-        return [record.machine_key for record in kept]
-    if name == "options":
-        return [text_of(record.options) for record in kept]
-    values = [getattr(record, name) for record in kept]
-    return pd.Series(values, dtype=object) if name == "samples_seconds" else values
 
 
 def _bytes(record: Record) -> float:

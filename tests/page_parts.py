@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from dse.records import Record
+from tests.made import make_record
 
 
 def made_up(seconds: float, **fields: Any) -> Record:
@@ -19,7 +20,7 @@ def made_up(seconds: float, **fields: Any) -> Record:
         "commit": "0123456789abcdef",
         "utc": "2026-01-02T03:04:05+00:00",
     }
-    return Record(**(usual | fields))
+    return make_record(**(usual | fields))
 
 
 def page_material(found: list[Record], results: Any) -> Any:

@@ -10,9 +10,10 @@ from benchmarks.timing import Timing
 from benchmarks.topics.profile.cells import PRESETS, Preset, groups, options_of
 from dse import platforms
 from dse.platforms.writing import to_toml
-from dse.records import Record, Writer
+from dse.records import Writer
 from impls.training import load
 from tests.committed import RESULTS
+from tests.made import make_record
 
 WORKLOAD = """
 name = "tiny"
@@ -108,7 +109,7 @@ def step_of_loop(batch, interval, size):
 
 
 def record_of(workload, primitive, contestant, op, seconds, batch=1, utc="2026-11-21T10:00:00+00:00", **options):
-    return Record(
+    return make_record(
         source="measured",
         status="ok",
         primitive=primitive,

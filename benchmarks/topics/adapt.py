@@ -101,7 +101,7 @@ class Looks:
         record = self._stamp.record(
             self._look, "ok", samples_seconds=rates.seconds, calls_per_sample=1, median_seconds=interval.median,
             low_seconds=interval.low, high_seconds=interval.high,
-            machine=self._stamp.machine | measured | {"over": step.over},
+            metrics=measured | {"over": step.over},
         )  # fmt: skip
         self._writer.append(record)
         if self._is_shown:

@@ -27,7 +27,7 @@ from ..mapping.question import MappingQuestion, answer_question
 from ..platforms import busy
 from ..platforms.evidence import evidence_here, keep_race, kept_race
 from ..race_runs import FILE, ZONE, Decided, Program, decided, rows_of
-from ..records import Record
+from ..records import Record, Run
 from ..solver.problem import ProblemError
 from .emit import why_not_run
 from .mapping_answer import input_of_run
@@ -156,7 +156,7 @@ class KeptRace:
     def race(self, limit: float = 0.0) -> Mapping[str, Any] | None:
         """The race that answers, decided or of as many seconds; None where there is none."""
         kept = kept_race(self.path, self.asked, limit, self.machine) if self.path.exists() else None
-        return None if kept is None else {**kept.machine["race"], "utc": kept.utc}
+        return None if kept is None else {**kept.metrics["race"], "utc": kept.utc}
 
     def keep(self, question: MappingQuestion, told: Mapping[str, Any]) -> None:
         """Keep a race as a record, where that can be done."""
@@ -168,8 +168,9 @@ class KeptRace:
             contestant=row["name"], op="gradient step", capacity=workload.replay.capacity,
             fanout=workload.replay.fanout, batch=workload.learner.batch, options=dict(self.asked), calls_per_sample=1,
             samples_seconds=tuple(1 / rate for rate in row["samples"]), median_seconds=1 / middle,
-            low_seconds=1 / high, high_seconds=1 / low, machine={**self.machine, "race": {"asked": self.asked, **told}},
-            commit=commit, dirty=dirty, utc=platforms.now(), command=platforms.command_line(),
+            low_seconds=1 / high, high_seconds=1 / low, metrics={"race": {"asked": self.asked, **told}},
+            run=Run(commit=commit, dirty=dirty, command=platforms.command_line(), machine=dict(self.machine)),
+            utc=platforms.now(),
         )  # fmt: skip
         keep_race(self.path, record)
 

@@ -238,7 +238,7 @@ def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tupl
         phases, vectors = _phases(task)
         there = replace(processes, actors=one.options.get("actors", 0), phases=phases, vectors=vectors)
         part = alone.get((*_network(one), one.batch // count))
-        average = one.machine.get("average_seconds", 0.0) / (horizon or 1)
+        average = one.metrics.get("average_seconds", 0.0) / (horizon or 1)
         if (one.options.get("identity"), one.batch, one.options.get("update_interval")) == own:
             part, average = there.part_seconds(terms, count), there.averaging_seconds(terms, count, horizon)
             ran.setdefault((count, horizon), []).append(one.seconds)

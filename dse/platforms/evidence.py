@@ -76,7 +76,7 @@ def is_done(kept: Record) -> bool:
 def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Record | None:
     """Find the latest race in a file that answers a question: decided, or given at least so many seconds."""
     for record in reversed(read_races(path)):
-        told = record.machine["race"]
+        told = record.metrics["race"]
         is_enough = told["ending"] == "decided" or limit <= told["limit"]
         if told["asked"] == asked and is_enough and answers(record.machine, machine):
             return record
@@ -87,10 +87,10 @@ def read_races(path: Path) -> list[Record]:
     """Read the races of a file in order; one that cannot be read has none, nor have lines that are damaged or torn."""
     races = list[Record]()
     with contextlib.suppress(OSError):
-        for line in path.read_bytes().splitlines():
+        for line in path.read_text(encoding="utf-8-sig", errors="replace").split("\n"):
             with contextlib.suppress(RecordError):
-                races.append(parse(line.decode(errors="replace"), str(path)))
-    return [one for one in races if "race" in one.machine]
+                races.append(parse(line, str(path)))
+    return [one for one in races if "race" in one.metrics]
 
 
 def keep_race(path: Path, race: Record) -> bool:

@@ -132,9 +132,9 @@ class PerformanceTable:
     def notes(self, command: str) -> Iterator[Note]:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
         last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
-        profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.machine]
+        profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.facts]
         # A cell counts whichever preset measured it last; an older record tells none, so its profile counts as whole.
-        presets = [one.machine.get("profile") or {"cells": 0} for one in profile]
+        presets = [one.facts.get("profile") or {"cells": 0} for one in profile]
         least = min(presets, key=lambda preset: preset["cells"], default={"cells": 0})
         if len(profile) < least["cells"]:
             how = f"{command} --preset {least['preset']}"
@@ -366,7 +366,7 @@ def _rows(records: Sequence[Record], profiled: str, changes: Drift) -> Iterable[
         if seconds and (record.median_seconds or _cell(record) not in timed):
             options = {"learner": REFERENCE, "environments": 1, **record.options}
             if record.contestant == "weights":
-                options["kind"] = record.machine.get("weights", FLAT)
+                options["kind"] = record.facts.get("weights", FLAT)
             options |= {"capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))

@@ -150,7 +150,7 @@ class Table:
         name, chosen = configuration.contestant, _key(configuration)
         timed = (cells.get(configuration.fanout, {}) for key, cells in self._cells.items() if key[:3] == chosen[:3])
         records = (record for cells in timed for record in cells.values())
-        device = next((record.machine["device"] for record in records if "device" in record.machine), None)
+        device = next((record.facts["device"] for record in records if "device" in record.facts), None)
         if device is None:
             return None
         moved = dict[str, dict[str, Any]]()
@@ -198,7 +198,7 @@ def family_of(record: Record, caches: Mapping[str, int], floor: Mapping[str, flo
     shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
     shares = shares and impls.traits(record.contestant).shares_groups
     return tree_cost_model.Family(
-        record.contestant, record.op, record.dtype, caches, shares, {} if "device" in record.machine else floor
+        record.contestant, record.op, record.dtype, caches, shares, {} if "device" in record.facts else floor
     )
 
 

@@ -63,7 +63,7 @@ def what_of(part: str, implementation: str = REFERENCE, environments: int = 1) -
 
 def describe_origin(record: Record) -> str:
     """Name the command, the commit and the time of a record."""
-    return f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
+    return f"{record.run.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _passes_and_averages(timed: Sequence[Record]) -> Iterator[Claim]:
     for one in timed:
         if one.primitive == "training" and one.threads == 1 and one.options.get("learner", "torch") == "torch":
             of_part = series.setdefault(f"{one.contestant} {one.op}", defaultdict(list))
-            of_part[one.options.get("workload"), one.command].append(one)
+            of_part[one.options.get("workload"), one.run.command].append(one)
     said = "The forward pass takes the same time below a batch, and grows linearly above it (5.1.2, Figs. 5.3 and 5.5)."
     averages = "Averaging weights takes time linear in the number of learners (Figs. 5.4 and 5.6)."
     for part, text in (("forward act", said), ("weights average", averages)):
@@ -96,7 +96,7 @@ Point = tuple[int, float, float]
 
 def _points(records: Sequence[Record], noise: Noise, between: float = 0.0) -> list[Point]:
     """Return (n, seconds, sigma) of records; ``between`` runs times differ by more, where a later one replaced some."""
-    more = between * (len({(one.commit, one.command) for one in records}) > 1)
+    more = between * (len({(one.commit, one.run.command) for one in records}) > 1)
     sigmas = (math.hypot(noise.single, own_sigma(one), more) for one in records)
     return [
         (one.options.get("models", one.batch), one.seconds, sigma) for one, sigma in zip(records, sigmas, strict=True)

@@ -55,7 +55,7 @@ def curves(records: Iterable[Record], op: str, options: Mapping[str, Any]) -> Cu
             and record.options == options
             and record.batch == BATCH
         ):
-            runs[record.capacity, record.batch, record.code, record.command][record.fanout] = record
+            runs[record.capacity, record.batch, record.run.code, record.run.command][record.fanout] = record
     chosen: dict[tuple[int, int], dict[int, Record]] = {}
     for (capacity, batch, *_), run in sorted(runs.items(), key=repr):
         if len(_stable(run)) > len(_stable(chosen.get((capacity, batch), {}))):
@@ -66,7 +66,7 @@ def curves(records: Iterable[Record], op: str, options: Mapping[str, Any]) -> Cu
     fanouts = tuple(sorted({fanout for run in kept.values() for fanout in _stable(run)}))
     logs = np.array([[_stable(run).get(fanout, math.nan) for fanout in fanouts] for run in kept.values()])
     left_out = sum(len(run) - len(_stable(run)) for run in kept.values())
-    made = frozenset((record.code, record.command) for run in kept.values() for record in run.values())
+    made = frozenset((record.run.code, record.run.command) for run in kept.values() for record in run.values())
     return Curves(fanouts, tuple(kept), logs, left_out, made)
 
 

@@ -33,8 +33,8 @@ def one_run(records: Iterable[Record], primitive: str) -> list[Record]:
     own = [record for record in records if record.primitive in (primitive, f"{primitive}_again")]
     if not own:
         return []
-    code = in_order(own)[-1].code
-    own = [record for record in own if record.code == code]
+    code = in_order(own)[-1].run.code
+    own = [record for record in own if record.run.code == code]
     sizes = Counter(record.capacity for record in own)
     capacity = max(sizes, key=lambda size: (size == CAPACITY, sizes[size]))
     return [record for record in own if record.capacity == capacity]
@@ -87,7 +87,7 @@ def verdicts(records: Sequence[Record], printed: Quoted = NOTHING) -> list[Claim
 
 def _write_after_read(records: Sequence[Record]) -> Claim:
     runs = [record for primitive in (THREADS, PROCESSES) for record in one_run(records, primitive)]
-    shares = [one.machine.get(SUPERSEDED) for one in runs if one.options.get("learners", 1) > 1]
+    shares = [one.metrics.get(SUPERSEDED) for one in runs if one.options.get("learners", 1) > 1]
     known = [share for share in shares if share is not None]
     beside = f"{min(known):.2%} to {max(known):.2%} of samples were so, over {len(known)} runs" if known else ""
     measured = "" if known else f", and {how_to_measure('replay --only threads')}"

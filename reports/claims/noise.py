@@ -58,7 +58,7 @@ def noise_of(
     """Measure the noise by the A/A twins among the records; by those of the ``runs`` (code, command) if there are
     ``LEAST_PAIRS`` of them."""
     timed = list(records)
-    pairs = twins([record for record in timed if (record.code, record.command) in runs], primitive)
+    pairs = twins([record for record in timed if (record.run.code, record.run.command) in runs], primitive)
     if len(pairs) < LEAST_PAIRS:
         pairs = twins(timed, primitive)
     return Noise(stats.noise_floor(pairs), len(pairs))

@@ -54,7 +54,7 @@ def one_run(records: Sequence[Record], primitive: str = PEER) -> list[Record]:
     runs: dict[tuple[str | None, str], list[Record]] = defaultdict(list)
     for record in in_order(records):
         if record.primitive.startswith(primitive):
-            runs[record.code, record.command].append(record)
+            runs[record.run.code, record.run.command].append(record)
     return max(reversed(in_order(runs.values(), lambda run: run[-1].utc)), key=len, default=[])
 
 

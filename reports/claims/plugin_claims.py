@@ -26,8 +26,8 @@ Times = tuple[float, float, float]
 def latest(records: Sequence[Record]) -> list[Record]:
     """Select the latest record of each cell, A/A twins too, of the code that timed plug-ins last."""
     own = in_order(record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again"))
-    last = own[-1].code if own else None
-    return list({record.cell: record for record in own if record.code == last}.values())
+    last = own[-1].run.code if own else None
+    return list({record.cell: record for record in own if record.run.code == last}.values())
 
 
 def by_step(records: Sequence[Record]) -> dict[Key, dict[tuple[str, str], Record]]:

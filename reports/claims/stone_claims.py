@@ -70,7 +70,7 @@ def _pairs(timed: Sequence[Record]) -> dict[str, tuple[Record, Record]]:
     times: dict[tuple[str, str, str], dict[int, Record]] = defaultdict(dict)
     for record in timed:
         if record.primitive == SHARED and not record.options:
-            times[record.contestant, record.dtype, record.command][record.threads] = record
+            times[record.contestant, record.dtype, record.run.command][record.threads] = record
     several = [name for name, *_ in times]
     return {
         name if several.count(name) == 1 else f"{name} {dtype}": (both[1], both[2])

@@ -108,8 +108,8 @@ def _units(records: Sequence[Record]) -> Claim:
     """Judge whether one keeper of tree and records holds a run up, for which they would be two units."""
     text = "The replay is two units, priorities and data storage, each with queues (Fig. 7, Table II)."
     rule = "confirmed if the one keeper of both is a run's busiest process in any run; refuted otherwise"
-    reports = [one.machine["report"]["waited"] for one in records if one.options.get("arrangement") == "pipelined"
-               and one.primitive == "training arrangement" and "report" in one.machine]  # fmt: skip
+    reports = [one.metrics["report"]["waited"] for one in records if one.options.get("arrangement") == "pipelined"
+               and one.primitive == "training arrangement" and "report" in one.metrics]  # fmt: skip
     waits = [(each.pop("keeper-0"), min(each.values())) for each in map(dict, reports)]
     if not waits:
         return _untested(text, rule, "arrangements")

@@ -250,7 +250,7 @@ def _series(trees: Sequence[Record], implementation: str, op: str, noise: Noise)
         if shape != (implementation, op, 1, "float32", "uniform", "ok") or record.options or record.fanout != BEST:
             continue
         sigma = math.hypot(noise.single, own_sigma(record))
-        points[record.batch, record.command][record.capacity] = (record.capacity, record.seconds, sigma)
+        points[record.batch, record.run.command][record.capacity] = (record.capacity, record.seconds, sigma)
     enough = (by_n for _, by_n in sorted(points.items()) if len(by_n) >= growth.LEAST_CAPACITIES)
     return [growth.Series.of(list(by_n.values())) for by_n in enough]
 
@@ -266,4 +266,6 @@ def _fits_ten_kilobytes() -> Claim:
     )
 
 
-_shape = attrgetter("contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "distribution", "command")
+_shape = attrgetter(
+    "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "distribution", "run.command"
+)

@@ -33,7 +33,7 @@ def latest(measurements: Sequence[Record]) -> pd.DataFrame:
     run = max((one.options["run"] for one in kept), default="")
     rows = [
         {name: one.options[name] for name in ("workload", "actors", "batch", "look")}
-        | {name: one.machine[name] for name in (*RATES, "over")}
+        | {name: one.metrics[name] for name in (*RATES, "over")}
         | {"search": one.op, "commit": commit_of(one, "with uncommitted changes"), "utc": one.utc}
         for one in kept
         if one.options["run"] == run

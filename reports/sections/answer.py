@@ -64,7 +64,7 @@ def _fastest_here(material: Material) -> str:
     if not material.races:
         return _fastest_timed(material.frame)
     last = material.races[-1]
-    first, *others = map(configuration_of, last.machine["race"]["rows"])
+    first, *others = map(configuration_of, last.metrics["race"]["rows"])
     against = f"against {plural(len(others), 'other')}{', undecided' * (last.status == 'unstable')}"
     ns = peers.said(1e9 * last.seconds / last.batch)
     asked = f"{races.question_of(last)}, {last.utc[:10]}"

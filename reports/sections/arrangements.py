@@ -195,7 +195,7 @@ def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
         Cell(rate(one.bound).said(_count) if one.bound else "", "number"),
         Cell(f"{one.share:.0%}" if one.share else ""),
         Cell(_count(1 / one.free_seconds) if one.free_seconds else ""),
-        Cell(str(one.rate.machine.get("busiest", ""))),
+        Cell(str(one.rate.metrics.get("busiest", ""))),
         Cell(told, "number"),
     ]
 
@@ -213,9 +213,9 @@ def _long(measurements: Iterable[Record]) -> str:
 
 
 def _kept(record: Record) -> str:
-    options, report = record.options, record.machine["report"]
+    options, report = record.options, record.metrics["report"]
     most = options["update_interval"] + options["actors"] * options["environments"]
-    off = max(abs(ratio - 1) for ratio in record.machine["ratios"])
+    off = max(abs(ratio - 1) for ratio in record.metrics["ratios"])
     return (
         f"{options['workload']}, {options['arrangement']}: {record.machine['steps']:,} environment steps, at most "
         f"{report['lead']:,} ahead ({most:,} allowed) and {report['lag']:,} behind; over a tenth of the run the ratio "

@@ -49,9 +49,9 @@ def points(runs: Sequence[Record]) -> pd.DataFrame:
     rows = []
     for run in runs:
         known = {name: run.options[name] for name in COLUMNS[:6]}
-        more = {"solved_at": run.machine["solved_at"], "step_seconds": run.seconds, "commit": commit_of(run)}
-        for step, _, seconds, mean in run.machine["points"]:
-            due = step // run.machine["interval"] * run.machine["interval"]
+        more = {"solved_at": run.metrics["solved_at"], "step_seconds": run.seconds, "commit": commit_of(run)}
+        for step, _, seconds, mean in run.metrics["points"]:
+            due = step // run.metrics["interval"] * run.metrics["interval"]
             rows.append({**known, **more, "step": due, "seconds": seconds, "mean": mean})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -295,7 +295,7 @@ def section(material: Material) -> str:
     lost += [
         f"Restarted, {one.options['kind']}, seed {one.options['seed']}: {plural(count, 'process')}"
         for one in runs
-        if (count := one.machine.get("restarts"))
+        if (count := one.metrics.get("restarts"))
     ]
     body += paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
     if not (factors := learning_runs.step_rows(material.measurements)):

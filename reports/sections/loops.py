@@ -99,7 +99,7 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     ahead = dict.fromkeys(COMPARED, "1" if ops is base else "")
     if base and ops is not base:
         ahead = {op: times([base[op]], [ops[op]]).said(factor) for op in COMPARED}
-    ratio = record.machine["gradient_steps"] / record.machine["steps"]
+    ratio = record.metrics["gradient_steps"] / record.metrics["steps"]
     return [
         named(name, _is_ours(ops)),
         Cell(str(record.options.get("replay"))),

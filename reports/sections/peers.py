@@ -122,7 +122,7 @@ def origin(run: Sequence[Record], primitive: str, where: str = "", others: int =
     )
     left = f" {others} cells of other runs are omitted." if others else ""
     return paragraph(
-        f"Source: {sources_of(run)}{where}, in one run of {last.command} at "
+        f"Source: {sources_of(run)}{where}, in one run of {last.run.command} at "
         f"{commit_of(last, 'with uncommitted changes')}; implementations took turns. {noise}{left}"
     )
 

@@ -120,11 +120,11 @@ def curves(measurements: Sequence[Record]) -> pd.DataFrame:
             *(run.options[name] for name in ("task", "kind", "seed")),
             step,
             mean,
-            run.machine["solved_at"],
+            run.metrics["solved_at"],
             commit_of(run),
         )
         for run in _trained_runs(measurements)
-        for step, _, mean in run.machine["points"]
+        for step, _, mean in run.metrics["points"]
     ]
     return pd.DataFrame(rows, columns=["task", "kind", "seed", "step", "mean", "solved_at", "commit"])
 
@@ -246,7 +246,7 @@ def _learned(measurements: Sequence[Record]) -> str:
         return ""
     rows = []
     for (task, kind), runs in kinds.items():
-        ends = [(one.machine["solved_steps"], one.machine["points"][-1][0]) for one in runs]
+        ends = [(one.metrics["solved_steps"], one.metrics["points"][-1][0]) for one in runs]
         until = [Value(at or end, not at) for at, end in ends]
         solved = sum(not value.is_beyond for value in until)
         best = ", ".join(f"{max(mean for *_, mean in one.machine['points']):.0f}" for one in runs)

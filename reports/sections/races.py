@@ -31,7 +31,7 @@ def section(material: Material) -> str:
 
 def question_of(record: Record) -> str:
     """Write what was raced for."""
-    asked = record.machine["race"]["asked"]
+    asked = record.metrics["race"]["asked"]
     if record.primitive == RUNS:
         return ", ".join([asked["workload"], *(f"{key} {value}" for key, value in asked["fix"].items())])
     words = (
@@ -41,7 +41,7 @@ def question_of(record: Record) -> str:
 
 
 def _row(question: str, record: Record) -> tuple[str, ...]:
-    race = record.machine["race"]
+    race = record.metrics["race"]
     first, *others = race["rows"]
     behind = next((row for row in others if row["status"] in ("slower", "undecided") and row["ratio"][0]), None)
     name = (lambda row: row["name"]) if record.primitive == RUNS else (lambda row: str(configuration_of(row)))

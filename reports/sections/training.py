@@ -63,7 +63,7 @@ def section(measurements: Sequence[Record], pictures: str, left_out: Sequence[st
 
 def _origin(kept: Sequence[Record]) -> str:
     pairs = twins(kept, figures.PRIMITIVE)
-    dirty = ", with uncommitted changes" if any(record.dirty for record in kept) else ""
+    dirty = ", with uncommitted changes" if any(record.run.dirty for record in kept) else ""
     commits = ", ".join(sorted({commit_of(record) for record in kept}))
     return paragraph(
         f"Source: {sources_of(kept)} at {commits}{dirty}; the cells of a group took turns, each process on the cores "
@@ -168,7 +168,7 @@ def shares(measurements: Sequence[Record]) -> list[Share]:
     for record in measurements:
         by = str(record.options.get("learner", figures.REFERENCE))
         if record.primitive == figures.SHARE and record.median_seconds is not None:
-            run = (str(record.options["workload"]), record.code or "", record.command)
+            run = (str(record.options["workload"]), record.run.code or "", record.run.command)
             runs[run][record.contestant, record.op if by == figures.REFERENCE else by] = record
     made = []
     for (workload, _, _), cells in runs.items():

@@ -75,7 +75,7 @@ def _measured(material: Material) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
     runs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for record in measurements:
-        runs[record.source, commit_of(record, "with uncommitted changes"), record.command].append(record.utc)
+        runs[record.source, commit_of(record, "with uncommitted changes"), record.run.command].append(record.utc)
     counts = Counter((record.primitive, record.status) for record in measurements)
     cells = [record.status for record in timed(measurements) if (record.primitive, record.source) == SWEPT]
     unstable = f"{cells.count('unstable')} of {len(cells)} cells of the sweeps are unstable: their interval is wide."

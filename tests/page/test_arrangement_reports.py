@@ -18,6 +18,7 @@ pytest.importorskip("seaborn", reason="reports need seaborn")
 
 from reports.sections import arrangements
 from reports.sections.arrangements import points
+from tests.made import alter
 
 ACTOR, LEARNER, SWITCH = 1e-4, 2e-4, 1e-5
 """Seconds of an environment step, of a gradient step, and what every gradient step waits for."""
@@ -56,11 +57,11 @@ def made_up():
             found += measuring.of_run(stamp(PRIMITIVE), one, run(name, interval, 1))
     found += measuring.of_run(stamp(PRIMITIVE), setting("apart", 1, 1, "free"), run("apart", 1, 1))
     long = setting("apart", 1, 8).cell(RATIO)
-    where = {"steps": 1_000_000, "gradient_steps": 999_998, "ratios": [1.0] * 9 + [1.002]}
-    where |= {"report": {"lead": 8, "lag": 2}}
-    found.append(stamp(PRIMITIVE).timed(long, Timing((2e-4,) * 10, 100), where))
+    ran = {"steps": 1_000_000, "gradient_steps": 999_998, "ratios": [1.0] * 9 + [1.002]}
+    ran |= {"report": {"lead": 8, "lag": 2}}
+    found.append(stamp(PRIMITIVE).timed(long, Timing((2e-4,) * 10, 100), {}, ran))
     here = {"key": "made-up", "cores": 2}
-    return [dataclasses.replace(one, machine=one.machine | here, utc="2030-01-01T00:00:00+00:00") for one in found]
+    return [alter(one, machine=one.machine | here, utc="2030-01-01T00:00:00+00:00") for one in found]
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ import pytest
 
 from dse.learning_runs import latest, metrics_of
 from dse.mapping.question import ask
-from dse.records import Record, read_folder
+from dse.records import read_folder
 from dse.solver.problem import ProblemError
 from dse.tuning.learners import learner_scaling
 from reports.sections import adaptation, learning_runs, training
 from tests.committed import COMMITTED
+from tests.made import make_record
 from tests.page_parts import first_cells, page_material
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
@@ -25,15 +26,15 @@ KINDS = {  # arrangement, learners, D: seconds of a gradient step
 }
 
 
-def record(primitive, op, seconds, options, machine, **fields):
+def record(primitive, op, seconds, options, metrics, **fields):
     samples = tuple(seconds * (1 + 0.01 * at) for at in (-1, 0, 1))
     usual = {
         "source": "measured", "status": "ok", "primitive": primitive, "contestant": options["arrangement"], "op": op,
         "capacity": 50_000, "batch": 64, "options": {"workload": "cartpole_dqn", **options},
         "samples_seconds": samples, "median_seconds": seconds, "low_seconds": samples[0], "high_seconds": samples[2],
-        "machine": {**MACHINE, **machine}, "commit": "0123456789abcdef", "utc": "2026-02-02T00:00:00+00:00",
+        "machine": MACHINE, "metrics": metrics, "commit": "0123456789abcdef", "utc": "2026-02-02T00:00:00+00:00",
     }  # fmt: skip
-    return Record(**{**usual, **fields})
+    return make_record(**{**usual, **fields})
 
 
 def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):
@@ -41,7 +42,7 @@ def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):
     arrangement, learners, ahead, seconds = KINDS[kind]
     seconds *= 1 + 0.01 * seed
     points = [(2500 * n + 3, 2500 * n - 996, (2500 * n - 1000) * seconds, mean) for n, mean in enumerate(means, 1)]
-    machine = {
+    metrics = {
         "points": points, "interval": 2500, "steps": points[-1][0], "solved_at": 475.0, "test_mean": max(means),
         "restarts": int((kind, seed) == ("apart", 11)),
         "report": {"stale_weights": {"mean": 1.5, "most": 3}, "stale_batches": {"mean": float(ahead), "most": ahead}},
@@ -50,16 +51,16 @@ def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):
         "kind": kind, "arrangement": arrangement, "learners": learners, "presampled": ahead, "seed": seed,
         "update_interval": 1,
     }  # fmt: skip
-    return record("training run", "gradient step", seconds, options, machine, **fields)
+    return record("training run", "gradient step", seconds, options, metrics, **fields)
 
 
 def look(search, place, samplers, batch, sampling, frames, when="1", over=""):
-    machine = {
+    metrics = {
         "sampling_hz": sampling, "update_hz": frames / batch, "frames_hz": frames, "cpu_percent": 90.0,
         "used_bytes": 3e8, "over": over,
     }  # fmt: skip
     options = {"arrangement": "apart", "actors": samplers, "batch": batch, "run": when, "look": place}
-    return record("training adaptation", search, batch / frames, options, machine, batch=batch)
+    return record("training adaptation", search, batch / frames, options, metrics, batch=batch)
 
 
 def runs():

@@ -28,7 +28,8 @@ def record(name, count, replay, op, us, **fields):
         "capacity": 50_000,
         "batch": 64,
         "options": {"workload": "cartpole_dqn", "environments": count, "replay": replay},
-        "machine": {**MACHINE, "steps": 15_000, "gradient_steps": 15_015},
+        "machine": MACHINE,
+        "metrics": {"steps": 15_000, "gradient_steps": 15_015},
         "command": "python -m benchmarks run loops",
         "utc": RUN,
     }

@@ -168,7 +168,7 @@ def test_the_page_opens_with_the_fastest_of_the_machines_own_sweep_or_last_race(
         found.append(record(k if threads == 2 else 20, command="mine", **how))
     assert opening(tmp_path, found).startswith(SWEPT)
     assert ("make peers" in opening(tmp_path, found)) == (not more)
-    raced = record(10, contestant="numpy", batch=32, primitive="race", machine={**found[-1].machine, "race": RACE})
+    raced = record(10, contestant="numpy", batch=32, primitive="race", metrics={"race": RACE})
     assert opening(tmp_path, [*found, raced]).startswith(
         "Fastest here: numpy, K = 4, 10.0 ns an element; raced against 2"
     )
@@ -179,7 +179,7 @@ def test_the_table_of_races_shows_the_time_of_a_step_in_a_program(tmp_path):
     raced = record(10, contestant="numpy", batch=32, primitive="race")
     for step, shown in (({}, "9 [9, 9] us"), ({"step": {"seconds": [3e-6, 2e-6, 4e-6]}}, "3 [2, 4] us")):
         race = {**RACE, "rows": rows, "seconds": 1.0, "ending": "decided", **step}
-        kept = dataclasses.replace(raced, machine={**raced.machine, "race": race})
+        kept = dataclasses.replace(raced, metrics={"race": race})
         assert shown in races.section(material(tmp_path, [kept]))
 
 

@@ -13,6 +13,7 @@ from reports import building, kept, page, style, tidy
 from reports.chart import Material
 from reports.sections import peers as peer_section
 from reports.sections import peers_figures, tree
+from tests.made import alter
 from tests.page.test_reports import KEY, NOTHING, PEER_AGAIN, PEERS, everything, no_picture, peers, record, write
 
 
@@ -126,7 +127,7 @@ def test_who_is_absent_is_listed_with_the_reason(tmp_path):
 
 def test_only_one_run_is_compared(tmp_path):
     later = [
-        dataclasses.replace(one, commit="another", capacity=2_000_000)
+        alter(one, commit="another", capacity=2_000_000)
         for one in peers()
         if one.contestant == "tianshou" and one.batch == 1
     ]
@@ -168,7 +169,7 @@ def test_a_broken_file_of_checks_costs_only_its_table(tmp_path):
 
 
 def test_a_machine_without_any_borrows_those_of_another_and_says_so(tmp_path):
-    other = [dataclasses.replace(one, machine=one.machine | {"key": "elsewhere"}) for one in peers()]
+    other = [alter(one, machine=one.machine | {"key": "elsewhere"}) for one in peers()]
     own = [record(10.0, capacity=n) for n in (1_000, 10_000)]
     material = Material(own, tidy.about(own), write(tmp_path, [*own, *other]))
     (section,) = peer_section.SECTIONS
@@ -182,7 +183,7 @@ def test_a_machine_without_any_borrows_those_of_another_and_says_so(tmp_path):
 
 def of(key, found):
     """Records as another machine's."""
-    return [dataclasses.replace(one, machine=one.machine | {"key": key}) for one in found]
+    return [alter(one, machine=one.machine | {"key": key}) for one in found]
 
 
 def test_each_primitive_is_borrowed_where_it_was_timed_and_a_skipped_cell_is_no_time(tmp_path):

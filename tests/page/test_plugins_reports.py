@@ -63,9 +63,9 @@ def absent(host="torchrl", kind="theirs"):
 def learned(kind, seed, means):
     points = [[2_500 * (at + 1), 10.0 * (at + 1), mean] for at, mean in enumerate(means)]
     solved = next((step for step, _, mean in points if mean >= 475), None)
-    more = {"points": points, "solved_at": 475.0, "solved_steps": solved}
+    found = {"points": points, "solved_at": 475.0, "solved_steps": solved}
     return record(
-        "sb3", "cartpole_dqn", kind, "step", 4_000, primitive="plugin run", machine={**MACHINE, **more},
+        "sb3", "cartpole_dqn", kind, "step", 4_000, primitive="plugin run", metrics=found,
         options={"task": "cartpole_dqn", "kind": kind, "seed": seed, "steps": 50_000},
     )  # fmt: skip
 

@@ -111,8 +111,8 @@ def everything():
 
 def on_gpu():
     """Records of trees on a GPU, and of ours by the lanes that share a sample."""
-    machine = MACHINE | {"device": "cuda:0", "gpus": ["Abacus G1, 1.0, 16 MiB"]}
-    usual = {"machine": machine, "command": "python -m benchmarks run gpu", "capacity": 1_000_000}
+    where = {"facts": {"device": "cuda:0"}, "machine": MACHINE | {"gpus": ["Abacus G1, 1.0, 16 MiB"]}}
+    usual = {**where, "command": "python -m benchmarks run gpu", "capacity": 1_000_000}
     for op, b in itertools.product(("sample", "draw", "update"), (256, 65_536)):
         for (name, dtype, options), (cost, call) in GPU_TREES.items():
             kind = {"contestant": name, "dtype": dtype, "options": dict(options), "op": op, "batch": b}

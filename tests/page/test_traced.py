@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -24,6 +23,7 @@ from reports.chart import Material
 from reports.claims import quoted
 from reports.sections import fpga
 from tests.committed import COMMITTED, ROOT
+from tests.made import alter
 
 KEY = readme_tables.COMPARED  # whose records are the most various
 TIMES = ("median_seconds", "low_seconds", "high_seconds")
@@ -86,7 +86,7 @@ def _record(one, seed):
     other["samples_seconds"] = tuple(factor * sample for sample in one.samples_seconds)
     other["reason"] = _digits(one.reason, rng)
     words = {name: _digits(one.machine.get(name), random.Random(seed)) for name in WORDED}
-    return replace(one, **other, machine=one.machine | words).to_json() + "\n"
+    return alter(one, **other, machine=one.machine | words).to_json() + "\n"
 
 
 def _digits(value, rng):

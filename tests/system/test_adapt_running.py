@@ -133,7 +133,7 @@ def test_the_command_keeps_a_record_of_each_look_as_it_comes(pretended, tmp_path
     first = kept[0]
     assert (first.primitive, first.batch, first.options["actors"]) == ("training adaptation", 16, 1)
     assert first.median_seconds == pytest.approx(16 / rates(1, 16).frames_hz)
-    assert first.machine["used_bytes"] == 1.2e9
+    assert first.metrics["used_bytes"] == 1.2e9
 
 
 def test_the_command_says_the_answer_first_then_the_path(pretended, tmp_path, capsys):

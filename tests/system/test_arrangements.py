@@ -82,7 +82,7 @@ def test_records_have_rate_bound_and_each_kinds_own_work():
     ]
     rate = found[0]
     assert rate.median_seconds == pytest.approx(0.005)
-    assert (rate.machine["gradient_steps"], rate.machine["steps"], rate.machine["report"]["lead"]) == (300, 2400, 7)
+    assert (rate.metrics["gradient_steps"], rate.metrics["steps"], rate.metrics["report"]["lead"]) == (300, 2400, 7)
     (row,) = arranged.rates(found, PRIMITIVE)
     assert (row["hz"], row["bound_hz"], row["share"]) == pytest.approx((200, 1 / 0.0045, 0.9))
     assert row["busiest"] == "actor"
@@ -222,7 +222,7 @@ def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
         assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])
         rate = found[0]
         assert len(rate.samples_seconds) == command.STRETCHES
-        assert abs(rate.machine["steps"] - 2 * rate.machine["gradient_steps"]) <= 2 + 1 + 1
+        assert abs(rate.metrics["steps"] - 2 * rate.metrics["gradient_steps"]) <= 2 + 1 + 1
         assert os.sched_getaffinity(0) == before
 
 

@@ -21,6 +21,7 @@ from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.tree import _choose, ranked
 from tests.committed import COMMITTED
+from tests.made import alter
 from tests.system.test_records import measurement
 from tests.unit.test_recommend import DEFAULT
 
@@ -77,9 +78,9 @@ def test_what_all_sentinels_share_is_common_and_the_rest_each_ones_own():
 
 def test_a_tree_of_ours_tells_nothing_of_the_machine_across_a_change_of_its_code():
     later = several((0.6, 1.5, 1.5), 90, "profile")
-    changed = [dataclasses.replace(one, machine=one.machine | {"evidence": {"code": "new"}}) for one in later]
+    changed = [alter(one, machine=one.machine | {"evidence": {"code": "new"}}) for one in later]
     assert drift([*several((1, 1, 1), 0), *changed]) == drift([])  # one call alone is left, which two runs cannot share
-    alike = [dataclasses.replace(one, command="replay") for one in changed]
+    alike = [alter(one, command="replay") for one in changed]
     assert drift([*changed, *alike]).runs == 2
 
 

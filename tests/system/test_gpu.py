@@ -65,7 +65,7 @@ def test_every_stage_in_one_call_with_the_reason_for_each_library_that_is_not_he
     found = recorded(tmp_path)
     assert {one.primitive for one in found} == {"sum_tree", "sum_tree_again", "gpu", "gpu_again"}
     timed = [one for one in found if one.median_seconds is not None]
-    assert {one.machine["device"] for one in timed} == {"cuda:0"}
+    assert {one.facts["device"] for one in timed} == {"cuda:0"}
     assert {one.op for one in timed} == {"draw", "update", "sample", "upload", "download"}
     skipped = {one.contestant: one.reason for one in found if one.status == "skipped"}
     assert set(skipped) == set(tree_names("cuda")) == {"torch_cumsum", "torchrl_cuda"}

@@ -174,7 +174,7 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     assert len({one.cell for one in kept}) == 14
     one = next(one for one in kept if one.options["kind"] == "apart")
     assert one.samples_seconds == pytest.approx([1 / 2500] * 2)  # the first stretch holds steps without learning
-    assert len(one.machine["points"]) == 3
+    assert len(one.metrics["points"]) == 3
     Pretended.asked.clear()
     assert cli.main(pretended) == 1
     assert {run["arrangement"]["sync"] for run in Pretended.asked} == {"lock", "hogwild"}
@@ -291,6 +291,6 @@ def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):
     assert (row["run"], row["seeds"], row["failed"]) == ("pipelined, D = 1", [0], [])
     (path,) = tmp_path.glob("*/learning.jsonl")
     (record,) = read_file(path)
-    assert record.machine["steps"] >= 100
-    assert record.machine["gradient_steps"] >= 25
-    assert record.machine["report"]["lag"] >= 0
+    assert record.metrics["steps"] >= 100
+    assert record.metrics["gradient_steps"] >= 25
+    assert record.metrics["report"]["lag"] >= 0

@@ -1,6 +1,5 @@
 """Tests of whose records answer: a machine's key, the nearest machine, and what answers say of it."""
 
-import dataclasses
 import importlib
 import json
 import math
@@ -19,6 +18,7 @@ from dse.platforms.reading import without_gpus
 from dse.race_trees import find_tree
 from dse.records import RecordError, how_to_measure
 from tests.committed import RESULTS, ROOT
+from tests.made import alter
 from tests.matrix import slow
 from tests.nursery import run_python
 from tests.profiled import made_up
@@ -83,7 +83,7 @@ def results(tmp_path):
 def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
     """Write a machine's sweep into the folder of its key."""
     path = results / facts["key"] / "quick.jsonl"
-    write(path, *(dataclasses.replace(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
+    write(path, *(alter(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
 
 
 def ask(capsys, *arguments):
@@ -233,7 +233,7 @@ def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
 
 def test_trees_on_a_gpu_answer_only_where_there_is_one(here, results):
     near = but(key="near", gpus=["a GPU"])
-    on_gpu = [dataclasses.replace(one, contestant="cupy", machine=near | {"device": "cuda:0"}) for one in swept()]
+    on_gpu = [alter(one, contestant="cupy", machine=near, facts={"device": "cuda:0"}) for one in swept()]
     write(results / "near" / "gpu.jsonl", *on_gpu)
     assert find_tree(1_000_000, 512, results=results).machine == OLD
     here(but(gpus=["another GPU"]))
@@ -329,7 +329,7 @@ def test_a_machine_that_was_probed_and_profiled_answers_for_itself(here, results
     _, ((_, differs),) = asked(capsys, *MAPPING, "--results", results)
     assert "benchmarks profile" in differs
     assert "platform probe" not in differs
-    profiled = (dataclasses.replace(one, machine=HERE) for one in made_up(("cartpole_dqn",)))
+    profiled = (alter(one, machine=HERE) for one in made_up(("cartpole_dqn",)))
     write(results / "fresh" / "profile.jsonl", *profiled)
     answer, others = asked(capsys, *MAPPING, "--results", results)
     assert (answer["question"]["machine"], others) == ("fresh", [])

@@ -15,6 +15,7 @@ from impls.training import identity, load
 from impls.training.settings import of_stated, stated
 from reports import laws
 from tests.learning import change
+from tests.made import alter
 from tests.profiled import MACHINE, NOISE, TINY, seconds, stamp, write_workload
 from tests.system.test_new_tree import PLATFORM
 
@@ -70,7 +71,7 @@ def test_records_that_hold_another_workload_than_they_are_of_tell_none(tiny):
 
 def test_a_workload_of_which_some_records_hold_it_is_told_by_those(tiny):
     found = profile(tiny)
-    found[3] = dataclasses.replace(found[3], machine={**MACHINE, **facts_of(tiny)})
+    found[3] = alter(found[3], machine={**MACHINE, **facts_of(tiny)})
     assert workloads(found) == {("tiny", identity(tiny)): tiny}
 
 

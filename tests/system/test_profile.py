@@ -181,7 +181,7 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
         assert one.calls_per_sample >= 1
         # Of two parts on cores of their own, the first by name has the first.
         is_second = one.options.get("cores") == "own" and one.contestant > one.options["beside"]
-        assert one.machine["affinity"] == list(ALL_CPUS[1:2] if is_second else ALL_CPUS[: one.threads])
+        assert one.facts["affinity"] == list(ALL_CPUS[1:2] if is_second else ALL_CPUS[: one.threads])
     assert {one.capacity for one in found if one.contestant == "numba"} == {500}
     assert cli.main(words) == 0
     second = json.loads(capsys.readouterr().out)
@@ -223,7 +223,7 @@ def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left
     assert cli.main(words) == 0  # what was measured is kept, and counts
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.endswith(f" of {told['cells']} cells measured. NOT complete: run the same command again to finish.")
-    assert {one.machine["profile"]["cells"] for one in read_file(file_of(tmp_path))} == {told["cells"]}
+    assert {one.facts["profile"]["cells"] for one in read_file(file_of(tmp_path))} == {told["cells"]}
 
 
 @NEEDED

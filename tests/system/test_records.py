@@ -13,11 +13,12 @@ import pytest
 
 from benchmarks.run import latest
 from dse import platforms, records
-from dse.records import Record, RecordError, Writer, parse, read_file, read_folder, select
+from dse.records import RecordError, Writer, parse, read_file, read_folder, select
 from dse.times.profile import evidence
 from impls.files import list_files
 from reports.claims import quoted
 from reports.kept import of_results
+from tests.made import alter, make_record
 
 MACHINE = {"key": "here", "cpu": "a processor", "cores": 2}
 
@@ -39,7 +40,7 @@ def measurement(**fields):
         "machine": MACHINE,
         "utc": "2026-01-01T00:00:00+00:00",
     }
-    return Record(**(known | fields))
+    return make_record(**(known | fields))
 
 
 def write(path, *found):
@@ -54,18 +55,22 @@ def test_a_record_survives_the_file(tmp_path):
     write(path, first)
     write(path, second)
     assert read_file(path) == [first, second]
-    assert [json.loads(line)["run"]["schema"] for line in path.read_text().splitlines()] == [2, 2]
+    assert [json.loads(line)["run"]["schema"] for line in path.read_text().splitlines()] == [3, 3]
 
 
 def test_a_run_stands_in_the_file_once_and_what_is_a_records_own_beside_it(tmp_path):
-    path, seen = tmp_path / "r.jsonl", MACHINE | {"steps": 5}
-    found = [measurement(), measurement(op="get"), measurement(machine=seen), measurement(commit="beef"), measurement()]
+    path = tmp_path / "r.jsonl"
+    own = measurement(facts={"device": "x"}, metrics={"steps": 5, "points": [[1, 0.5]]})
+    found = [measurement(), measurement(op="get"), own, measurement(commit="beef"), measurement()]
     write(path, *found)
-    assert read_file(path) == found
+    first, second, *_ = again = read_file(path)
+    assert again == found
+    assert first.run is second.run
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert ["run" in line for line in lines] == [True, False, False, True, True]
     assert set(lines[0]["run"]) == {"schema", "commit", "dirty", "command", "machine"}
-    assert [line.get("facts") for line in lines] == [None, None, {"steps": 5}, None, None]
+    assert [line.get("facts") for line in lines] == [None, None, own.facts, None, None]
+    assert [line.get("metrics") for line in lines] == [None, None, own.metrics, None, None]
 
 
 def test_a_line_that_names_no_run_is_refused_without_one_before_it(tmp_path):
@@ -133,8 +138,9 @@ def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(tmp_path):
     [
         (lambda f: {**f, "fanuot": 3}, ["r.jsonl:1", "unknown key 'fanuot'", "did you mean 'fanout'"]),
         (lambda f: {key: value for key, value in f.items() if key != "op"}, ["r.jsonl:1", "lacks op"]),
-        (lambda f: {**f, "run": {**f["run"], "schema": 99}}, ["r.jsonl:1", "schema 99", "reads 2"]),
-        (lambda f: {**f, "schema": 1}, ["r.jsonl:1", "schema 1", "reads 2"]),
+        (lambda f: {**f, "run": {**f["run"], "schema": 99}}, ["r.jsonl:1", "schema 99", "reads 3"]),
+        (lambda f: {**f, "run": {**f["run"], "schema": 2}}, ["r.jsonl:1", "schema 2", "reads 3"]),
+        (lambda f: {**f, "schema": 1}, ["r.jsonl:1", "schema 1", "reads 3"]),
         (lambda f: {**f, "run": "this"}, ["r.jsonl:1", "run must be an object", "'this'"]),
         (lambda f: {**f, "run": {**f["run"], "comit": 1}}, ["unknown key 'comit'", "did you mean 'commit'"]),
         (lambda f: {**f, "source": "guessed"}, ["source must be one of measured, modeled", "'guessed'"]),
@@ -169,7 +175,7 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
         ('"options":{"a":1}', '"options":[1]', "options must be an object"),
         ('"options":{"a":1}', f'"options":{{"a":{"[" * 400 + "]" * 400}}}', "nested too deeply"),
         ('"options":{"a":1}', f'"options":{"[" * 100_000}', "recursion"),
-        ('"schema":2', '"schema":true', "schema True, this version reads 2"),
+        ('"schema":3', '"schema":true', "schema True, this version reads 3"),
         ('"samples_seconds":[2e-06]', '"samples_seconds":null', "samples_seconds must be a list"),
         ('"samples_seconds":[2e-06]', '"samples_seconds":["1"]', "samples_seconds must be numbers from 0"),
         ('"samples_seconds":[2e-06]', '"samples_seconds":[1e999]', "samples_seconds must be numbers from 0"),
@@ -178,15 +184,23 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
         ('"median_seconds":2e-06', f'"median_seconds":{"9" * 400}', "median_seconds must be above 0"),
         ('"machine":{"key":"here","cpu":"a processor","cores":2}', '"machine":[1]', "machine must be an object"),
         ('"cores":2', '"cores":"2"', "cores must be a whole number"),
-        ('{"steps":5}', "5", "facts must be an object"),
-        ('{"steps":5}', '{"cores":"2"}', "cores must be a whole number"),
+        ('"cores":2', '"cores":2,"device":"x"', "'device' is no fact of a machine; move it to facts"),
+        ('{"device":"x"}', "5", "facts must be an object"),
+        ('{"device":"x"}', '{"cores":2}', "cores is no fact; move it to the machine of run"),
+        ('{"device":"x"}', '{"points":[]}', "points is no fact; move it to metrics"),
+        ('{"steps":5}', "5", "metrics must be an object"),
+        (
+            '{"steps":5}',
+            '{"step":5}',
+            "unknown metric 'step': add it to METRICS of dse/records.py; did you mean 'steps'",
+        ),
         ('"utc":"now"', '"utc":5', "utc must be text, not 5"),
         ('"dirty":null', '"dirty":1', "dirty must be true or false or null, not 1"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_with_its_line(tmp_path, old, new, said):
     whole = measurement(
-        samples_seconds=(2e-6,), utc="now", fanout=8, options={"a": 1}, machine=MACHINE | {"steps": 5}
+        samples_seconds=(2e-6,), utc="now", fanout=8, options={"a": 1}, facts={"device": "x"}, metrics={"steps": 5}
     ).to_json()
     assert old in whole
     (tmp_path / "r.jsonl").write_text(f"{whole}\n{whole.replace(old, new)}\n")
@@ -360,7 +374,7 @@ def test_a_folder_behind_a_link_is_read_once_by_all(tmp_path):
 
 def test_a_disturbed_record_replaces_no_quiet_one():
     quiet = measurement(status="ok", median_seconds=1.0, low_seconds=1.0, high_seconds=1.0, utc="2026-01-01T00:00:00")
-    loud = dataclasses.replace(quiet, median_seconds=9.0, high_seconds=9.0, utc="2026-01-02T00:00:00", command="again")
+    loud = alter(quiet, median_seconds=9.0, high_seconds=9.0, utc="2026-01-02T00:00:00", command="again")
     twin = dataclasses.replace(loud, median_seconds=7.0, primitive=f"{loud.primitive}_again")
     watched = [
         dataclasses.replace(loud, primitive="sentinel", status="unstable", utc=f"2026-01-02T00:0{minute}:00")
@@ -370,7 +384,7 @@ def test_a_disturbed_record_replaces_no_quiet_one():
     for rivals in (
         [dataclasses.replace(loud, status="unstable")],
         [dataclasses.replace(loud, **too_long)],
-        [dataclasses.replace(loud, machine={**loud.machine, "load": 5.0})],
+        [alter(loud, machine={**loud.machine, "load": 5.0})],
         [loud, twin],
         [loud, *watched],
     ):
@@ -380,11 +394,11 @@ def test_a_disturbed_record_replaces_no_quiet_one():
     steady = [dataclasses.replace(one, capacity=capacity) for one in (quiet, loud) for capacity in (10, 20)]
     unstable = [dataclasses.replace(one, status="unstable") for one in (quiet, loud)]
     assert quiet in select([quiet, unstable[1], *steady])  # an unstable time of a run that is quiet
-    other = dataclasses.replace(unstable[1], commit="c0ffee")
-    code = [dataclasses.replace(one, commit="c0ffee") for one in steady]
+    other = alter(unstable[1], commit="c0ffee")
+    code = [alter(one, commit="c0ffee") for one in steady]
     assert other in select([quiet, other, *code])  # of other code
     assert unstable[0] in select([unstable[0], *steady, loud, twin])  # a quiet run's before any of a noisy one
-    under = dataclasses.replace(loud, capacity=7, machine={**loud.machine, "load": 5.0})
+    under = alter(loud, capacity=7, machine={**loud.machine, "load": 5.0})
     assert select([quiet, under]) == [quiet]  # a shape that no other run has, but of what another has
     assert select([under]) == [under]
     assert select([loud, twin]) == [loud, twin]  # a noisy run counts where there is no other
@@ -403,7 +417,7 @@ def test_twins_are_what_one_run_of_one_commit_measured_twice():
     again = dataclasses.replace(first, primitive="sum_tree_again", median_seconds=2.5e-6)
     assert records.twins([first, again]) == [(2e-6, 2.5e-6)]
     for other in ({"command": "questions"}, {"commit": "beef"}, {"batch": 64}, {"options": {"aligned": False}}):
-        assert records.twins([first, dataclasses.replace(again, **other)]) == []
+        assert records.twins([first, alter(again, **other)]) == []
     untimed = dataclasses.replace(again, median_seconds=None, status="skipped")
     assert records.twins([first, untimed]) == []
     peer = [dataclasses.replace(one, primitive=one.primitive.replace("sum_tree", "peer")) for one in (first, again)]
@@ -428,11 +442,11 @@ def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
 
 def test_a_cell_on_another_machine_is_another_one_and_code_is_told_by_its_hash_or_commit():
     one = measurement()
-    elsewhere = dataclasses.replace(one, machine={**one.machine, "key": "elsewhere"})
+    elsewhere = alter(one, machine={**one.machine, "key": "elsewhere"})
     assert one.cell == elsewhere.cell
     assert records.identity_of(one) != records.identity_of(elsewhere)
-    hashed = dataclasses.replace(one, machine={**one.machine, "evidence": {"code": "c0de"}})
-    assert (hashed.code, one.code) == ("c0de", one.commit)
+    hashed = alter(one, machine={**one.machine, "evidence": {"code": "c0de"}})
+    assert (hashed.run.code, one.run.code) == ("c0de", one.commit)
     assert records.identity_of(hashed) == records.identity_of(one)
 
 
@@ -446,8 +460,8 @@ def test_a_stable_time_of_other_code_gives_way_at_one_commit_too():
         dataclasses.replace(of(code, "ok", "2026-01-02"), op=op) for code in ("c0de", "ed17") for op in ("get", "step")
     ]
     assert edited in select([clean, edited, *steady])
-    again = dataclasses.replace(edited, machine=clean.machine, command="another")
-    assert clean in select([clean, again, *steady, *(dataclasses.replace(one, command="another") for one in steady)])
+    again = alter(edited, machine=clean.machine, command="another")
+    assert clean in select([clean, again, *steady, *(alter(one, command="another") for one in steady)])
 
 
 def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):
@@ -458,12 +472,14 @@ def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):
 
 def test_export_to_tables(tmp_path):
     pandas = pytest.importorskip("pandas", reason="tables need pandas")
-    found = [measurement(options={"layout": "plain", "aligned": False}), measurement(op="get")]
+    own = {"facts": {"affinity": [0, 1]}, "metrics": {"steps": 5, "points": [[1, 0.5]]}}
+    found = [measurement(options={"layout": "plain", "aligned": False}), measurement(op="get", **own)]
     for name, read in (("t.csv", pandas.read_csv), ("t.parquet", pandas.read_parquet)):
         records.export(found, tmp_path / name)
         frame = read(tmp_path / name)
         assert frame["op"].tolist() == ["draw", "get"]
         assert frame["options"][0] == "aligned=False,layout=plain"
+        assert (frame["facts"][1], frame["steps"][1], "points" in frame) == ("affinity=[0, 1]", 5, False)
     with pytest.raises(RecordError, match=r"\.csv or \.parquet, not \.xls"):
         records.export(found, tmp_path / "t.xls")
 

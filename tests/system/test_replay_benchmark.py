@@ -34,8 +34,9 @@ from benchmarks.topics.replay.worker import (
     stretch,
 )
 from benchmarks.workers import WorkerError
-from dse.records import Record, read_file
+from dse.records import read_file
 from tests.committed import ROOT
+from tests.made import make_record
 from tests.oracles import naive_replay
 from tests.oracles.naive_replay import Naive, Raising
 from tests.parallel_runs import until
@@ -254,7 +255,7 @@ def record(op, seconds, primitive="replay_operations", **fields):
     samples = tuple(seconds * (1 + 0.001 * at) for at in range(-5, 6))
     named = {"contestant": COMPILED, "capacity": 1_000, "batch": 256, "options": {"strategy": "two_lock_checked"}}
     how = {"source": "measured", "status": "ok", "samples_seconds": samples, "median_seconds": seconds}
-    return Record(primitive=primitive, op=op, **{**how, **named, **fields})
+    return make_record(primitive=primitive, op=op, **{**how, **named, **fields})
 
 
 def test_the_summary_says_how_many_times_as_fast():
@@ -283,7 +284,7 @@ def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
         record("run", seconds, "replay_threads", threads=2, options={**options, "strategy": strategy})
         for strategy, seconds in (("two_lock_lazy", 2e-6), ("global", 6e-6), ("none", 1e-6))
     ]
-    found.append(dataclasses.replace(found[0], op="retrieve", machine={"superseded": 0.0123}))
+    found.append(dataclasses.replace(found[0], op="retrieve", metrics={"superseded": 0.0123}))
     content = summary.of(found, "two_lock_checked")["threads"]
     assert content["2, 0 us of work, priorities retrieved"]["two_lock_lazy"]["superseded"] == 0.0123
     assert "1.23% of samples" in "\n".join(summary.lines({"threads": content}))

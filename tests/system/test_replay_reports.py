@@ -275,7 +275,7 @@ def test_without_twins_or_strategies_or_printed_numbers_nothing_is_judged():
 def test_superseded_samples_are_told_and_runs_that_retrieve_priorities_are_not_judged():
     printed = quoted.read(QUOTED)
     told = [
-        record("threads", name, 900, op="retrieve", threads=2, options=how, machine={**MACHINE, "superseded": share})
+        record("threads", name, 900, op="retrieve", threads=2, options=how, metrics={"superseded": share})
         for name in STEPS
         for how, share in (({"work_seconds": 0.0, "learners": count}, 0.02 * (count > 1)) for count in (1, 2))
     ]

@@ -64,8 +64,8 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
         assert len(record.samples_seconds) >= 11
         assert record.low_seconds <= record.median_seconds <= record.high_seconds
         assert record.machine["key"] == fingerprint()["key"]
-        assert record.machine["affinity"]
-        assert record.command.startswith("python -m") or "pytest" in record.command
+        assert record.facts["affinity"]
+        assert record.run.command.startswith("python -m") or "pytest" in record.run.command
         assert record.utc
     assert cli.main(arguments(tmp_path, "--json")) == 0
     second = json.loads(capsys.readouterr().out)

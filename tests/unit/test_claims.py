@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from reports.claims import peer_claims
+from tests.made import alter
 from tests.system.test_records import measurement
 
 CAPACITIES = (1 << 10, 1 << 14, 1 << 17, 1 << 20)
@@ -132,7 +133,7 @@ def test_only_the_figures_batch_and_capacities_of_one_run_count():
     found = a_run()
     elsewhere = timed("tianshou", lambda n: 1e-3, "float64", batch=256)
     larger = [dataclasses.replace(one, capacity=10_000_000) for one in timed("tianshou", lambda n: 1e-3, "float64")]
-    another = [dataclasses.replace(one, commit="another") for one in timed("tianshou", lambda n: 1e-3, "float64")]
+    another = [alter(one, commit="another") for one in timed("tianshou", lambda n: 1e-3, "float64")]
     unchecked = timed("numba", lambda n: 1e-9, options={"validate": False})
     assert peer_claims.verdicts([*found, *elsewhere, *larger, *another, *unchecked]) == peer_claims.verdicts(found)
     assert {one.commit for one in peer_claims.one_run([*found, *another])} == {found[0].commit}

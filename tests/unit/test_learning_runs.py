@@ -34,7 +34,7 @@ def run(key, seed, seconds, means, learners=1, test=490.0):
         capacity=1,
         batch=1,
         options={"workload": key[0], "kind": key[1], **kept},
-        machine={"points": points, "solved_at": 475.0, "test_mean": test, "report": {"stale_weights": {"mean": 1.5}}},
+        metrics={"points": points, "solved_at": 475.0, "test_mean": test, "report": {"stale_weights": {"mean": 1.5}}},
     )
 
 
@@ -78,7 +78,7 @@ def copies(processes, sync, seed, episodes, seconds, means):
     name = f"copies, P = {processes}, {sync}, k = 16"
     made = run(("cartpole_dqn", name), seed, seconds, means)
     cores = {f"copy-{number}": [number % 2] for number in range(processes)}
-    made.machine.update(episodes=episodes, report={"cores": cores})
+    made.metrics.update(episodes=episodes, report={"cores": cores})
     made.options.update(processes=processes, sync=sync, every=1 if processes == 1 else 16)
     return made
 
@@ -201,7 +201,8 @@ def step(seconds, batch, learners=1, period=None, width=0.01, average=10e-6):
         options={"workload": "w", "hidden": [8, 8], "learners": learners, **own},
         low_seconds=seconds * (1 - width),
         high_seconds=seconds * (1 + width),
-        machine={"average_seconds": average, "cores": 2},
+        machine={"cores": 2},
+        metrics={"average_seconds": average},
     )
 
 

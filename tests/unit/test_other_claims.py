@@ -23,8 +23,9 @@ from reports.claims import (
 )
 from reports.claims.claims import VERDICTS, Claim
 from tests.committed import COMMITTED
+from tests.made import alter
 from tests.printed import but
-from tests.system.test_records import MACHINE, measurement
+from tests.system.test_records import measurement
 
 AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE, _, APART = range(7)
 REPLAY, PASSES, AVERAGES, POINTS, PARALLEL, HORIZON, BANKS = range(7)
@@ -200,7 +201,7 @@ def test_pendulum_is_solved_sooner_if_every_library_takes_longer(found, slower, 
         cell(
             primitive="training run", median_seconds=1e-3,
             options={"workload": "pendulum_sac", "kind": kind, "seed": seed, "learners": 1},
-            machine=MACHINE | {"points": [[500, 400, solved, -150.0]], "solved_at": -200.0, "test_mean": None},
+            metrics={"points": [[500, 400, solved, -150.0]], "solved_at": -200.0, "test_mean": None},
         )
         for kind, solved in kinds.items()
         for seed in range(5)
@@ -292,8 +293,7 @@ def test_a_series_of_which_a_later_run_replaced_cells_is_judged_with_drift():
             one for op in ("sample", "update") for one in over_batches(lambda batch: 1e-7 * batch, op=op, **replay)
         ]
         return [
-            dataclasses.replace(one, median_seconds=one.seconds / factor, **fields) if one.batch > 2_000 else one
-            for one in cells
+            alter(one, median_seconds=one.seconds / factor, **fields) if one.batch > 2_000 else one for one in cells
         ]
 
     def judged(found):
@@ -544,7 +544,7 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
 def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdict):
     waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": keeper}
     record = cell(primitive="training arrangement", options={"arrangement": "pipelined"}, median_seconds=1.0)
-    record = dataclasses.replace(record, machine=record.machine | {"report": {"waited": waited}})
+    record = dataclasses.replace(record, metrics={"report": {"waited": waited}})
     assert judged(record)[UNITS] == verdict
     assert judged()[UNITS] == "not testable here"
 

@@ -38,6 +38,7 @@ from impls.training import load
 from impls.training.__main__ import _parser as training_parser
 from impls.training.options import set_up_answer, setup_of
 from tests.committed import RESULTS
+from tests.made import alter
 from tests.profiled import NOISE, folder, made_up, seconds, stamp, world
 from tests.solver_cases import explain_mapping
 
@@ -49,7 +50,7 @@ PLATFORM = "made-up/platform.toml"
 def records(learners=BOTH, preset="quick"):
     """Records of a machine of two cores."""
     found = made_up(("cartpole_dqn",), preset, 2, learners)
-    return [dataclasses.replace(one, machine=one.machine | {"key": "made-up"}) for one in found]
+    return [alter(one, machine=one.machine | {"key": "made-up"}) for one in found]
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ def test_a_kept_race_answers_until_the_question_code_or_version_changes(tmp_path
     first = ask(tmp_path)
     (record,) = read_file(tmp_path / "here" / race_trees.FILE)
     assert record.primitive == "race"
-    assert len(record.machine["race"]["rows"][0]["samples"]) > 8
+    assert len(record.metrics["race"]["rows"][0]["samples"]) > 8
 
     def is_raced(**question):
         clock.made.clear()

@@ -19,6 +19,7 @@ from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.tree import answer
 from tests.committed import RESULTS
+from tests.made import alter
 from tests.system.test_records import measurement
 
 SHIPPED = RESULTS / "d7dae63b89"
@@ -68,7 +69,7 @@ def records(width=0.01, threads=(1, 2)):
 def taking(time, record, **fields):
     """The record with another time, and its interval in proportion."""
     ends = {name: getattr(record, name) * time / record.seconds for name in ("low_seconds", "high_seconds")}
-    return dataclasses.replace(record, median_seconds=time, **ends, **fields)
+    return alter(record, median_seconds=time, **ends, **fields)
 
 
 def write(folder, found, name="quick.jsonl"):
@@ -89,7 +90,7 @@ def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
     loud = [taking(one.seconds * rng.uniform(1, 8), one, **later) for one in quiet]
     loud += [taking(2 * one.seconds, one, primitive="sum_tree_again") for one in loud if one.primitive == "sum_tree"]
     assert ask(write(tmp_path, loud, "brief.jsonl")) == before
-    stable = [dataclasses.replace(one, command="another") for one in loud if not one.primitive.endswith("_again")]
+    stable = [alter(one, command="another") for one in loud if not one.primitive.endswith("_again")]
     write(tmp_path, stable, "more.jsonl")
     assert ask(tmp_path) != before  # which nothing shows to be disturbed
 
@@ -303,7 +304,7 @@ def test_memory_costs_what_the_floor_says_where_no_cell_reached_it(tmp_path):
 
 
 def test_what_does_not_fit_the_memory_is_refused(tmp_path):
-    small = [dataclasses.replace(r, machine=MACHINE | {"memory_bytes": 24e9}) for r in records()]
+    small = [alter(r, machine=MACHINE | {"memory_bytes": 24e9}) for r in records()]
     write(tmp_path, small)
     assert ask(tmp_path, capacity=10**9).choice.basis == "extrapolated"
     with pytest.raises(RecordError, match=r"N = 10,000,000,000 float32 .* need at least 40.0 GB, and .* has 24.0 GB"):
@@ -315,7 +316,7 @@ def test_what_does_not_fit_the_memory_is_refused(tmp_path):
 
 
 def test_what_fits_is_all_that_is_chosen_from(tmp_path):
-    found = [dataclasses.replace(r, machine=MACHINE | {"memory_bytes": 4.2e9}) for r in records()]
+    found = [alter(r, machine=MACHINE | {"memory_bytes": 4.2e9}) for r in records()]
     assert ask(write(tmp_path, found), capacity=10**9).choice.configuration.contestant == "flat"
 
 
@@ -486,7 +487,9 @@ def test_a_tie_goes_to_fewer_threads_only_within_two_percent(tmp_path):
 def on_device(op, batch, time, **fields):
     shape = {"contestant": "cupy", "op": op, "capacity": 1_000_000, "fanout": 16, "batch": batch}
     times = {"samples_seconds": (time,) * 11, "median_seconds": time, "low_seconds": time, "high_seconds": time}
-    return measurement(**shape, **times, machine=MACHINE | {"device": "cuda:0"}, commit="0123456789abcdef", **fields)
+    return measurement(
+        **shape, **times, facts={"device": "cuda:0"}, machine=MACHINE, commit="0123456789abcdef", **fields
+    )
 
 
 def test_a_tree_on_a_device_is_recommended_with_what_moving_its_batches_takes(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 from benchmarks.libraries import rows
 from benchmarks.topics.replay import summary, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_PARTS, TRAINED, Plan
-from dse.records import Record
 from impls.replay import SegmentedReplay
 from impls.training import load
 from impls.training.weights import layout_of
+from tests.made import make_record
 from tests.oracles.naive_replay import Naive
 
 PLAN = Plan(("global",), "global", (IN_PYTHON, "cpprb"), 1_000, 64, 10, 2)
@@ -70,7 +70,7 @@ def record(contestant, op, us, batch=64, **options):
         "options": options,
         "median_seconds": us / 1e6,
     }
-    return Record(
+    return make_record(
         primitive="replay_memr", op=op, source="measured", status="ok", samples_seconds=(us / 1e6,) * 3, **named
     )
 

@@ -21,9 +21,10 @@ from benchmarks.topics import peers, share
 from benchmarks.topics.profile.cells import PRESETS, groups
 from dse import records
 from dse.platforms import evidence
-from dse.records import Record, RecordError, read_file
+from dse.records import RecordError, read_file
 from impls.training import load
 from tests.committed import COMMITTED, RESULTS
+from tests.made import alter, make_record
 from tests.matrix import slow
 
 CODE = {"code": "c0de"}
@@ -39,7 +40,7 @@ def shipped(name):
     found = read_file(RESULTS / name)
     commit = found[-1 if "profile" in name else 0].commit
     once = list({one.cell: one for one in reversed(found) if one.commit == commit}.values())[::-1]
-    return [dataclasses.replace(one, machine={**one.machine, "evidence": CODE}) for one in once]
+    return [alter(one, machine={**one.machine, "evidence": CODE}) for one in once]
 
 
 def swept(stamp):
@@ -71,7 +72,7 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
     stamp = Stamp(whole[0].commit, False, "made up", primitive, whole[0].machine)
     first = whole[: int(kept * len(whole))]
     path = tmp_path / "records.jsonl"
-    path.write_text("".join(one.to_json() + "\n" for one in first) + ('{"run":{"schema":2,"comm' if kept < 1 else ""))
+    path.write_text("".join(one.to_json() + "\n" for one in first) + ('{"run":{"schema":3,"comm' if kept < 1 else ""))
     by_cell = {one.cell: one for one in whole}
     found, named = cells(stamp)
 
@@ -124,7 +125,7 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
 def with_evidence(path, copied, evidence):
     """A copy of a file whose times have their evidence; and the machine that a run with the same has."""
     times = [one for one in read_file(path) if one.median_seconds is not None]
-    made = [dataclasses.replace(one, machine={**one.machine, "evidence": evidence}) for one in times]
+    made = [alter(one, machine={**one.machine, "evidence": evidence}) for one in times]
     copied.write_text("".join(one.to_json() + "\n" for one in made))
     return copied, made[0].machine
 
@@ -143,7 +144,7 @@ def record(number, by=None, **fields):
     made = by or stamp()
     named = {"source": "measured", "status": "ok", "contestant": str(number), "op": "op", "capacity": 1, "batch": 1}
     named |= {"primitive": made.primitive, "commit": made.commit, "machine": made.machine, "median_seconds": 1.0}
-    return Record(**(named | fields))
+    return make_record(**(named | fields))
 
 
 def counted(path, *found, by=None, options=SHOWN, **how):
@@ -332,10 +333,10 @@ def test_a_timing_whose_interval_is_wide_is_recorded_as_unstable():
     case = Case("numpy", "draw", 10, 1)
     steady, shaky = Timing((1.0,) * 11, 5), Timing((1.0,) * 6 + (2.0,) * 5, 5)
     assert [stamp().timed(case, one).status for one in (steady, shaky)] == ["ok", "unstable"]
-    found = stamp().timed(case, shaky, {"affinity": [0]})
+    found = stamp().timed(case, shaky, {"affinity": [0]}, {"steps": 7})
     assert (found.low_seconds, found.median_seconds, found.high_seconds) == (1.0, 1.0, 2.0)
     assert (found.samples_seconds, found.calls_per_sample) == (shaky.samples, 5)
-    assert found.machine == {**MADE_UP, "affinity": [0]}
+    assert (found.machine, found.facts, found.metrics) == (MADE_UP, {"affinity": [0]}, {"steps": 7})
 
 
 def test_what_failed_fails_until_a_later_record_says_otherwise(tmp_path):

@@ -19,7 +19,6 @@ from dse.mapping.processes import one_thread
 from dse.mapping.question import ask, find_mapping
 from dse.mapping.what_if import with_changes
 from dse.platforms import load
-from dse.records import Record
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.times.between import FlatThenLinear
@@ -32,6 +31,7 @@ from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import LOSS, depth_enough, depth_of, platform_depth, published_loop
 from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
+from tests.made import make_record
 
 MACHINE = "d7dae63b89"
 HERE = str(RESULTS / MACHINE / "platform.toml")
@@ -356,9 +356,9 @@ def test_learners_timed_alone_tell_costs_for_any_network():
     found = []
     for units, part in ((64, 1e-3), (256, 4e-3)):
         one = {"workload": "cartpole_dqn", "hidden": [units], "learners": 1}
-        own = Record(
+        own = make_record(
             source="measured", status="ok", primitive="learners step", contestant="dense", op="gradient step", batch=32,
-            capacity=1000, machine={"average_seconds": 4e-6}, median_seconds=part, options=one
+            capacity=1000, metrics={"average_seconds": 4e-6}, median_seconds=part, options=one
         )  # fmt: skip
         found.append(own)
         for horizon in (1, 5, 25):

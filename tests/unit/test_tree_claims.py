@@ -13,6 +13,7 @@ from reports.claims.fanout_curves import best_at, chances, falling, valley
 from reports.claims.growth import Series, growth_of, mistaken
 from reports.claims.noise import Noise, noise_of, student, two_sided
 from tests.committed import COMMITTED
+from tests.made import alter
 from tests.system.test_records import measurement
 
 INSERTION, SAMPLING, SIXTEEN, ALIGNED, SUBLINEAR, BYTES = range(6)
@@ -128,7 +129,7 @@ def test_what_the_noise_may_have_done_refutes_nothing():
 
 def test_the_noise_is_that_of_the_run_that_measured_the_curve():
     found = over_fanouts("update", RISING, command="quiet")
-    loud, quiet = twins(2.0, 60), [dataclasses.replace(one, command="quiet") for one in twins(1.02)]
+    loud, quiet = twins(2.0, 60), [alter(one, command="quiet") for one in twins(1.02)]
     assert tree_claims.verdicts([*found, *loud])[INSERTION].verdict == "confirmed"  # 30 % are no clear rise there
     assert tree_claims.verdicts([*found, *loud, *quiet])[INSERTION].verdict == "refuted"
     assert noise_of([*loud, *quiet], runs={(None, "quiet")}).pairs == 20

@@ -226,13 +226,13 @@ def records(stamp: Stamp, setting: Setting, seconds: float, warm_seconds: float,
 def of_run(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[Record]:
     """Yield the records of a run: the rate, the bound, and the own work of each kind of process a turn.
 
-    The rate's ``machine`` also has what the loop reports, and which kind of process works most of the time.
+    The rate's ``metrics`` are what the loop reports, and which kind of process works most of the time.
     """
     where = {"steps": run.steps, "gradient_steps": run.updates, "report": run.report, "busiest": run.busiest()}
     count = max(1, run.updates // len(run.step_seconds))
-    yield stamp.timed(setting.cell(RATE), Timing(run.step_seconds, count), where, **fields)
+    yield stamp.timed(setting.cell(RATE), Timing(run.step_seconds, count), {}, where, **fields)
     if bounds := run.bounds():
-        yield stamp.timed(setting.cell(BOUND), Timing(bounds, count), {"busiest": run.busiest()}, **fields)
+        yield stamp.timed(setting.cell(BOUND), Timing(bounds, count), {}, {"busiest": run.busiest()}, **fields)
     for kind in run.kinds:
         if samples := run.turn_seconds(kind):
             yield stamp.timed(setting.cell(PARTS[kind]), Timing(samples, 1), **fields)
@@ -258,7 +258,7 @@ def _row(shape: Sequence[Any], ops: Mapping[str, Record]) -> dict[str, Any]:
         "high": 1 / low,
         "bound_hz": 1 / bound.seconds if bound else None,
         "share": bound.seconds / rate.seconds if bound else None,
-        "busiest": rate.machine.get("busiest", ""),
+        "busiest": rate.metrics.get("busiest", ""),
         "unstable": rate.status == "unstable",
     }
 
@@ -349,16 +349,16 @@ def measured_long(stamp: Stamp, steps: int, group: list[Setting]) -> Iterator[Re
         pairs = zip(done.marks, done.marks[1:], strict=False)
         ratios = [(last.steps - first.steps) / (last.updates - first.updates) / interval for first, last in pairs]
         where = {"steps": done.steps, "gradient_steps": done.updates, "ratios": ratios, "report": done.report}
-        yield stamp.timed(cell, Timing(done.step_seconds, max(1, done.updates // TENTHS)), where)
+        yield stamp.timed(cell, Timing(done.step_seconds, max(1, done.updates // TENTHS)), {}, where)
 
 
 def summary(record: Record) -> dict[str, Any]:
     """Sum up a long run: its steps, the largest lead (``most`` are allowed) and lag, and the error of the ratio."""
-    report, ratios = record.machine["report"], record.machine["ratios"]
+    report, ratios = record.metrics["report"], record.metrics["ratios"]
     return {
         "workload": record.options["workload"],
         "arrangement": record.options["arrangement"],
-        "steps": record.machine["steps"],
+        "steps": record.metrics["steps"],
         "lead": report["lead"],
         "lag": report["lag"],
         "most": record.options["update_interval"] + record.options["actors"] * record.options["environments"],

@@ -40,6 +40,7 @@ minutes until solved, and the speed-up over one copy by the same seed.
 """
 
 import argparse
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -153,7 +154,7 @@ def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Record]:
         return
     for cell, found in zip(cells, answer["answers"], strict=True):
         average = {"average_seconds": found["average_seconds"]}
-        yield stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), average)
+        yield stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), metrics=average)
 
 
 def _measured(cells: Sequence[Trained], stamp: Stamp, python: Path) -> Iterator[Record]:
@@ -165,7 +166,9 @@ def _measured(cells: Sequence[Trained], stamp: Stamp, python: Path) -> Iterator[
             yield stamp.record(cell, "failed", reason=answer["failed"])
         elif samples := _seconds(answer["points"]):
             ended = {**answer, "solved_at": cell.settings.evaluation.solved}
-            yield stamp.timed(cell, Timing(samples, 1), ended, reason=ended.pop("limits", None))
+            reason, packages = ended.pop("limits", None), ended.pop("packages", stamp.machine.get("packages"))
+            own = dataclasses.replace(stamp, machine=stamp.machine | {"packages": packages})
+            yield own.timed(cell, Timing(samples, 1), {}, ended, reason=reason)
         else:
             yield stamp.record(cell, "skipped", reason=f"{plural(answer['steps'], 'step')} are too few to evaluate")
 

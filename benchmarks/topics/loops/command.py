@@ -119,9 +119,10 @@ class Member:
                 yield self.stamp.record(cell, self.status, reason=self.reason, **named)
                 continue
             seconds = sum(block["seconds"] for block in self.blocks)
-            where = {"affinity": self.affinity, "steps": steps, "gradient_steps": updates, "seconds": seconds}
+            where = {"affinity": self.affinity}
+            counts = {"steps": steps, "gradient_steps": updates, "seconds": seconds}
             timing = Timing(tuple(block[op] for block in self.blocks), steps // len(self.blocks))
-            yield self.stamp.timed(cell, timing, where, reason="; ".join(self._notes) or None, **named)
+            yield self.stamp.timed(cell, timing, where, counts, reason="; ".join(self._notes) or None, **named)
 
 
 FILE = "training-peers.jsonl"
@@ -230,7 +231,7 @@ def label(record: Record | Cell) -> str:
 
 def _row(name: str, ops: dict[str, Record]) -> dict[str, Any]:
     record = ops["clean"]
-    steps, updates, seconds = (record.machine[count] for count in ("steps", "gradient_steps", "seconds"))
+    steps, updates, seconds = (record.metrics[count] for count in ("steps", "gradient_steps", "seconds"))
     return {
         "loop": name,
         "is_ours": record.contestant in (name for name, kind in roles(Loop).items() if kind.is_ours),

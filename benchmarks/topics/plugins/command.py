@@ -79,7 +79,7 @@ def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Record:
     threshold = training.load(run.options["task"]).evaluation.solved
     steps, _, means = zip(*answer["points"], strict=True)
     solved = sample_efficiency(steps, means, threshold)
-    return stamp.timed(run, Timing(seconds, 1), {**answer, "solved_at": threshold, "solved_steps": solved})
+    return stamp.timed(run, Timing(seconds, 1), {}, {**answer, "solved_at": threshold, "solved_steps": solved})
 
 
 def learning_summary(found: Sequence[Record]) -> list[dict[str, Any]]:
@@ -90,11 +90,11 @@ def learning_summary(found: Sequence[Record]) -> list[dict[str, Any]]:
     rows = []
     for (task, kind), of_kind in kinds.items():
         trained = [record for record in of_kind if record.median_seconds]
-        until = [one.machine["solved_steps"] for one in trained]
+        until = [one.metrics["solved_steps"] for one in trained]
         row = {"workload": task, "kind": kind, "seeds": len(of_kind), "trained": len(trained)}
         row |= {"solved": len(until) - until.count(None), "solved_steps": until}
-        row |= {"last_steps": [one.machine["points"][-1][0] for one in trained]}
-        rows.append(row | {"best_means": [max(mean for *_, mean in one.machine["points"]) for one in trained]})
+        row |= {"last_steps": [one.metrics["points"][-1][0] for one in trained]}
+        rows.append(row | {"best_means": [max(mean for *_, mean in one.metrics["points"]) for one in trained]})
     return rows
 
 

@@ -162,10 +162,8 @@ class Team:
     def _timed(self, clock: Remote, timing: Timing, is_twin: bool) -> Iterator[Record]:
         stamp, cell = self.stamp(clock.cell), clock.cell
         again = {"primitive": f"{stamp.primitive}_again"} if is_twin else {}
-        where: dict[str, Any] = {"affinity": clock.affinity}
-        if clock.superseded:
-            where[SUPERSEDED] = statistics.mean(clock.superseded)
-        yield stamp.timed(cell, timing, where, reason=reason_of(clock, self.rows), **again)
+        lost = {SUPERSEDED: statistics.mean(clock.superseded)} if clock.superseded else {}
+        yield stamp.timed(cell, timing, {"affinity": clock.affinity}, lost, reason=reason_of(clock, self.rows), **again)
 
 
 def reason_of(clock: Remote, rows: dict[str, int]) -> str | None:

@@ -127,8 +127,8 @@ def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
             rows[name] |= _factors(
                 name, {strategy: cells[strategy] for strategy in CLAIMS if strategy in cells}, record
             )
-            if SUPERSEDED in record.machine:
-                rows[name][SUPERSEDED] = record.machine[SUPERSEDED]
+            if SUPERSEDED in record.metrics:
+                rows[name][SUPERSEDED] = record.metrics[SUPERSEDED]
             if name in CLAIMANTS and op != RETRIEVE:
                 rows[name]["claims"] = {
                     other: verdict(other, rows[name][f"times_{other}"]) for other in CLAIMS if other in cells
