@@ -203,7 +203,7 @@ def told(records: Sequence[Record]) -> str:
     groups, found = by_kind(runs), metrics_of(runs)
     factors = [key for key, metrics in found.items() if metrics["scaling_factor"]]
     if not factors:
-        return f"no such run is on record; {how_to_measure('learning')}"
+        return f"no such run is on record; {how_to_measure('run learning')}"
     shapes = {_shape(run) for key in factors for run in groups[key]}
     single = {key for key, group in groups.items() if shapes & set(map(_shape, group))} - set(factors)
     said = [_reached(key, found[key]) for key in (*sorted(single), *factors)]

@@ -251,7 +251,8 @@ def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tupl
     told = f"each time until learners on {'shared cores' if is_crowded else 'cores of their own'} have met; their work "
     told += f"has a slowdown of {slower:.2f}x, a network {1e6 * more:,.0f} us more: "
     if not found[is_crowded]:
-        return made, _term(*met, f"{told}of another machine; {how_to_measure('learning')}", factor=COSTS_FACTOR), ran
+        told += f"of another machine; {how_to_measure('run learning')}"
+        return made, _term(*met, told, factor=COSTS_FACTOR), ran
     return made, _term(*met, f"{told}by {plural(len(found[is_crowded]), 'run')} of several", "measured"), ran
 
 

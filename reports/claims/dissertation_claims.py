@@ -74,7 +74,7 @@ def _replay_is_linear(records: Sequence[Record], timed: Sequence[Record]) -> Cla
                 series[one.op, str(one.options)].append(one)
         judged.append((noise, [_points(each, noise, between) for each in series.values()]))
     noise, points = max(judged, key=lambda one: len({batch for each in one[1] for batch, *_ in each}))
-    return _linear(text, points, noise, "replay --only batches", least=2)
+    return _linear(text, points, noise, "run replay --only batches", least=2)
 
 
 def _passes_and_averages(timed: Sequence[Record]) -> Iterator[Claim]:
@@ -197,7 +197,7 @@ def _measured_factors(rows: Sequence[Row], quoted: Quoted) -> Iterator[Claim]:
     law = "The scaling factor of SPO is what Eq. 5.6 gives."
     if not rows:
         for text in (close, shape, law):
-            yield not_run(text, "no such factor is on record", how_to_measure("learning --only scaling"))
+            yield not_run(text, "no such factor is on record", how_to_measure("run learning --only scaling"))
         return
     ran = f"{rows[0]['learners']} learners, each on a core, {len(rows)} cells of perceptrons"
     most, longest = max(row["batch"] for row in rows), max(row["period"] for row in rows)

@@ -90,7 +90,7 @@ def _write_after_read(records: Sequence[Record]) -> Claim:
     shares = [one.metrics.get(SUPERSEDED) for one in runs if one.options.get("learners", 1) > 1]
     known = [share for share in shares if share is not None]
     beside = f"{min(known):.2%} to {max(known):.2%} of samples were so, over {len(known)} runs" if known else ""
-    measured = "" if known else f", and {how_to_measure('replay --only threads')}"
+    measured = "" if known else f", and {how_to_measure('run replay --only threads')}"
     return not_run(
         "Samples whose priority another learner supersedes before they are updated (write after read) have little "
         "impact (IV-D3).",
@@ -115,7 +115,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Record]) -
     logs, sigmas = _logs(claim, cells)
     if not logs or not noise.pairs:
         lacks = f"no run of {AS_PRINTED} and {BASES[claim]} with A/A twins and a core for each thread"
-        return unmeasured(text, rule, lacks, "replay --only threads")
+        return unmeasured(text, rule, lacks, "run replay --only threads")
     mean = two_sided(logs, sigmas, noise, math.log(least), math.log(most))
     middle, low, high = (math.exp(value) for value in (mean.mean, mean.low, mean.high))
     beside = "; ".join(_beside(claim, records, cells))

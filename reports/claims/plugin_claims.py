@@ -69,7 +69,7 @@ def verdicts(records: Sequence[Record], quoted: Quoted = NOTHING) -> list[Claim]
     }
     judged = {key: times for key, times in gains.items() if key[0] == JUDGED}
     if not judged:
-        would = f"RLlib in an environment of its own ({how_to_measure('plugins')})"
+        would = f"RLlib in an environment of its own ({how_to_measure('run plugins')})"
         return [not_run(text, "no training step of RLlib was timed on both replays", would)]
     worst = min(judged.values(), key=lambda times: times[1])
     is_below = any(times[2] < least for times in judged.values())

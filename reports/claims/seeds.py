@@ -36,7 +36,7 @@ def judge(text: str, name: str, ratios: Mapping[str, Ratio], of: str, sign: int,
         f"{contrary}; otherwise undecided"
     )
     if not found:
-        return unmeasured(text, rule, "no 5 seeds of such runs are on record", f"learning --only {only}", "records")
+        return unmeasured(text, rule, "no 5 seeds of such runs are on record", f"run learning --only {only}", "records")
     above, below = [low > 1 for _, low, _ in found], [high < 1 for _, _, high in found]
     holds, fails = (above, below)[::sign]
     verdict: Verdict = "confirmed" if all(holds) else "refuted" if any(fails) else "not testable here"

@@ -90,7 +90,7 @@ def _shared_tensors(records: Sequence[Record]) -> Claim:
         "otherwise refuted"
     )
     if len(times) < len(VIA):
-        return unmeasured(text, rule, "no addition is on record", "transports --only hand-over", "records")
+        return unmeasured(text, rule, "no addition is on record", "run transports --only hand-over", "records")
     shared, own = (times[via] for via in VIA)
     is_slower = (shared.low_seconds or 0) > (own.high_seconds or math.inf)
     said = "time of an addition to all weights of a policy, in alternation, shared to private"

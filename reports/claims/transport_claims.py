@@ -59,7 +59,8 @@ def _cost(shared: Sequence[Row], queues: Sequence[Row], quoted: Quoted) -> Claim
         "(3.3.2)."
     )
     if not shared or not queues:
-        return not_run(text, "no system was timed by both", f"a minute of two cores ({how_to_measure('transports')})")
+        would = f"a minute of two cores ({how_to_measure('run transports')})"
+        return not_run(text, "no system was timed by both", would)
     free, by_share = max(shared, key=lambda one: one.loss), sorted(queues, key=lambda one: one.loss)
     typical = by_share[(len(by_share) - 1) // 2]
     limit = ENOUGH * queue["wasted_percent"] / 100
@@ -148,7 +149,7 @@ def _order(series: Series) -> Claim:
         "The larger a queue, the less of the updater's time transfers take and the faster it updates (4.2.3, Table 3)."
     )
     if len(series) == 1:
-        would = f"minutes of two cores ({how_to_measure('transports')})"
+        would = f"minutes of two cores ({how_to_measure('run transports')})"
         return not_run(text, "nothing was filled and then moved whole, at several sizes", would)
     said, agree = [], []
     for name, rows in series.items():

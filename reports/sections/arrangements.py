@@ -146,7 +146,7 @@ def section(material: Material) -> str:
     """Return everything known about arrangements, as HTML."""
     every = points(material.measurements)
     if not every:
-        why = f"Left out: no arrangement was timed; {how_to_measure('arrangements')}."
+        why = f"Left out: no arrangement was timed; {how_to_measure('run arrangements')}."
         return paragraphs([why, *material.missing(CHARTS)])
     return (
         paragraphs(_answer(name, interval, own) for (name, interval), own in groups(every).items())
@@ -208,7 +208,8 @@ def _long(measurements: Iterable[Record]) -> str:
     found = [one for one in measurements if (one.primitive, one.op) == (ARRANGEMENT, "ratio") and one.median_seconds]
     runs = sorted(found, key=lambda one: (one.options["workload"], one.options["arrangement"]))
     if not runs:
-        return paragraph(f"The kept ratio over a long run was not measured; {how_to_measure('arrangements --long')}.")
+        command = "run arrangements --long"
+        return paragraph(f"The kept ratio over a long run was not measured; {how_to_measure(command)}.")
     return paragraph("The kept ratio of environment steps to gradient steps over long runs:") + items(map(_kept, runs))
 
 

@@ -277,7 +277,7 @@ def section(material: Material) -> str:
     runs = latest(material.measurements)
     failed = untimed(material.measurements, PRIMITIVE)
     if not runs and not failed:
-        why = paragraph(f"Left out: no run was kept; {how_to_measure('learning')}.")
+        why = paragraph(f"Left out: no run was kept; {how_to_measure('run learning')}.")
         return why + paragraphs(material.missing(CHARTS))
     found = metrics_of(runs)
     body = "".join(paragraph(sentence) for sentence in _answers(found))

@@ -32,7 +32,7 @@ def section(material: Material) -> str:
     """Return everything known about whole training loops, as HTML."""
     every = [record for record in material.measurements if record.primitive.startswith(LOOP)]
     if not every:
-        return paragraph(f"Left out: no training loop was timed; {how_to_measure('peers --training')}.")
+        return paragraph(f"Left out: no training loop was timed; {how_to_measure('run loops')}.")
     latest = {"batch" in record.options: record.utc for record in in_order(every)}  # a moment a run, one by batches
     run = [record for record in every if record.utc == latest["batch" in record.options]]
     loops: dict[str, dict[str, Record]] = {}

@@ -180,7 +180,7 @@ def section(material: Material) -> str:
     found = claims.latest(material.measurements)
     rows = gains(material.measurements)
     if rows.empty:
-        body = paragraph(f"Left out: no other library was timed on our trees; {how_to_measure('plugins')}.")
+        body = paragraph(f"Left out: no other library was timed on our trees; {how_to_measure('run plugins')}.")
     else:
         body = paragraph(answer(rows)) + paragraph(f"{READING} {_origin(found)}")
         body += table(HEAD, [cells(row) for row in rows.itertuples()]) + items(_notes(found))

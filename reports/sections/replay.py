@@ -253,7 +253,7 @@ def section(material: Material) -> str:
     """Return everything known about whole buffers, as HTML."""
     parts = {name: part(material.measurements, name) for name in KINDS}
     if not any(record.primitive.startswith(REPLAY) for record in material.measurements):
-        why = f"Left out: no whole buffer was timed; {how_to_measure('replay')}."
+        why = f"Left out: no whole buffer was timed; {how_to_measure('run replay')}."
         return paragraphs([why, *material.missing(CHARTS)])
     default = default_strategy(material.measurements)
     compared = operations(parts["operations"].cells, default)

@@ -215,4 +215,4 @@ def origin(of: Part) -> str:
 
 
 def left_out(name: str) -> str:
-    return paragraph(f"Left out, {name}: not measured on this machine; {how_to_measure(f'replay --only {name}')}.")
+    return paragraph(f"Left out, {name}: not measured on this machine; {how_to_measure(f'run replay --only {name}')}.")

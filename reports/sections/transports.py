@@ -100,7 +100,7 @@ def section(material: Material) -> str:
     """Return the table in the columns of [Hou2023, Table 3], single hand-overs, and the figure, as HTML."""
     rows = rows_of(material.measurements)
     if not rows:
-        why = paragraph(f"Left out: no transport was timed; {how_to_measure('transports')}.")
+        why = paragraph(f"Left out: no transport was timed; {how_to_measure('run transports')}.")
         return why + paragraphs(material.missing(CHARTS))
     latest = in_order(row.records["cpu"] for row in rows)[-1]
     source = f"Source: measured on {latest.machine.get('cpu')}, at {commit_of(latest, 'with uncommitted changes')}."

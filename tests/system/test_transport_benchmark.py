@@ -50,9 +50,8 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "measured", faked)
 
     def main(*words):
-        code = main(
-            ["run", "transports", "--preset", "quick", "--only", "system", "--json", "--results", str(tmp_path), *words]
-        )
+        asked = ["--preset", "quick", "--only", "system", "--json", "--results", str(tmp_path)]
+        code = cli.main(["run", "transports", *asked, *words])
         return code, json.loads(capsys.readouterr().out)
 
     return main
