@@ -19,7 +19,7 @@ from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE, keep_to_allowed, without_gpus
-from .records import NoRecordsError, Record, how_to_measure, in_order, read_folder
+from .records import NoRecordsError, Record, how_to_measure, in_order, read_folder, read_machine
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
@@ -54,17 +54,22 @@ def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Recor
     """
     if machine is not None:
         return read_folder(results, machine, here=str(fingerprint()["key"])), None
-    here, records = fingerprint(), read_folder(results)
-    if wanted is SWEEP and not here.get("gpus"):
-        records = [record for record in records if DEVICE not in record.facts]
+    here = fingerprint()
+    is_on_cpu = wanted is SWEEP and not here.get("gpus")
+
+    def keep(records: Iterable[Record]) -> list[Record]:
+        return [record for record in records if not (is_on_cpu and DEVICE in record.facts)]
+
+    own = keep(read_machine(results, str(here["key"])))
+    if any(map(wanted.shows, own)):
+        return own, None
+    records = keep(read_folder(results))
     known = _facts(one for one in records if wanted.shows(one))
     if not known:
         raise NoRecordsError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
-    key, note = str(here["key"]), None
-    if key not in known:
-        key = nearest(here, known)
-        remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
-        note = _name_another(here, known[key], ["records"], [wanted.what], [remedy])
+    key = nearest(here, known)
+    remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
+    note = _name_another(here, known[key], ["records"], [wanted.what], [remedy])
     return [one for one in records if one.machine_key == key], note
 
 
@@ -87,6 +92,8 @@ def platform(
     own = str(here["key"])
     if machine is not None:
         return _named(machine, own, probed, results), None
+    if own in probed and any(one.primitive == "training" for one in read_machine(results, own)):
+        return load(HERE, results), None
     records = read_folder(results) if list_files(results, "**/*.jsonl") else []
     profiled = _facts(one for one in records if one.primitive == "training")
     pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]

@@ -391,18 +391,26 @@ def read_folder(folder: str | Path, machine: str | None = None, here: str = "") 
     ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there; ``here``
     is the one that asks.
     """
+    if machine is not None and (own := read_machine(folder, machine)):
+        return own
     records = [record for path in list_files(Path(folder), "**/*.jsonl") for record in read_file(path)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
         raise NoRecordsError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")
-    kept = [record for record in records if machine in (None, record.machine_key)]
-    if not kept:
+    if machine is not None:
         there = sorted({record.machine_key for record in records})
         raise RecordError(
             f"{folder}: no records of machine {machine}, only of {', '.join(there)}; ask with --machine {there[0]}, or "
             f"{f'on machine {machine} ' * (machine != here)}{how_to_measure('sweep --preset quick')}"
         )
-    return select(kept)
+    return select(records)
+
+
+def read_machine(folder: str | Path, machine: str) -> list[Record]:
+    """Read the records of a machine, as ``read_folder`` does, from the files alone that name it; none where none do."""
+    files, name = list_files(Path(folder), "**/*.jsonl"), json.dumps(machine).encode()
+    found = (record for path in files if name in path.read_bytes() for record in read_file(path))
+    return select(record for record in found if record.machine_key == machine)
 
 
 def in_order(found: Iterable[Stamped], utc: Callable[[Stamped], str] = operator.attrgetter("utc")) -> list[Stamped]:

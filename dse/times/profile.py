@@ -29,7 +29,7 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import LOAD, Record, RecordError, how_to_measure, in_order, read_folder, twins
+from ..records import LOAD, Record, RecordError, how_to_measure, in_order, read_folder, read_machine, twins
 from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
@@ -202,8 +202,9 @@ def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch:
 
 def read(results: Path, machine_key: str, workload: Workload, called: str = "") -> PerformanceTable:
     """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
-    known = evidence(results)
+    known = evidence(results, machine_key)
     if machine_key not in known:
+        known = evidence(results)
         profile = how_to_measure(f"profile --workload {shlex.quote(called or workload.name)}")
         raise RecordError(
             f"{results}: no records of machine {machine_key}, only of {', '.join(known)}; {where(machine_key)}{profile}"
@@ -222,7 +223,7 @@ def tables(
     if platform.machine_key:
         return read(results, platform.machine_key, workload, called), None
     try:
-        elsewhere = [known.table(workload) for known in evidence(results).values()]
+        elsewhere = [known.profile(workload) for known in evidence(results).values()]
     except RecordError:
         return None, None
     return None, min((table for table in elsewhere if table.rows), key=_doubt, default=None)
@@ -242,6 +243,13 @@ class Known:
         if any(row.options["environments"] == workload.actors.environments for row in made.rows):
             differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
         return dataclasses.replace(made, workload=workload.name if profiled else "", differs=differs)
+
+    def profile(self, workload: Workload) -> PerformanceTable:
+        """The table of a workload's parts alone: what another machine's records are asked for."""
+        profiled, differs = _profiled(self._workloads, workload)
+        return PerformanceTable(
+            self.machine_key, workload.name, differs, self._rows(profiled) if profiled else (), None
+        )
 
     @functools.cached_property
     def _workloads(self) -> dict[tuple[str, str], Workload | None]:
@@ -289,18 +297,24 @@ class Known:
         return tuple(_rows(self.records, profiled, self._changes))
 
 
-def evidence(results: Path) -> Mapping[str, Known]:
-    """The evidence in a folder by machine, read anew only where a file has changed. RecordError where there is none."""
+def evidence(results: Path, machine_key: str = "") -> Mapping[str, Known]:
+    """The evidence in a folder by machine, read anew only where a file has changed; of one machine alone where a key is
+    given and no more was asked for before. RecordError where there is none of any."""
     files = [(path, path.stat()) for path in list_files(results, "**/*.jsonl")]
-    return _evidence(results, tuple((path, one.st_ino, one.st_mtime_ns, one.st_size) for path, one in files))
-
-
-@functools.lru_cache(maxsize=2)
-def _evidence(results: Path, files: tuple[tuple[Path, int, int, int], ...]) -> Mapping[str, Known]:
+    state = tuple((path, one.st_ino, one.st_mtime_ns, one.st_size) for path, one in files)
+    for key in dict.fromkeys(("", machine_key)):
+        if (results, state, key) in _READ:
+            return _READ[results, state, key]
     own: dict[str, list[Record]] = {}
-    for record in read_folder(results):
+    for record in read_machine(results, machine_key) if machine_key else read_folder(results):
         own.setdefault(record.machine_key, []).append(record)
-    return {key: Known(key, own[key]) for key in sorted(own)}
+    while len(_READ) >= MOST_READ:
+        _READ.pop(next(iter(_READ)))
+    return _READ.setdefault((results, state, machine_key), {key: Known(key, own[key]) for key in sorted(own)})
+
+
+_READ: dict[tuple[Path, tuple[Any, ...], str], Mapping[str, Known]] = {}
+MOST_READ = 2  # folders, or machines of them, of which the evidence is kept
 
 
 def _doubt(table: PerformanceTable) -> float:

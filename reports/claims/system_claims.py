@@ -96,7 +96,7 @@ def _another_loop(records: Sequence[Record]) -> Claim:
         if name == "rllib" and (batch, TORCH) in loops and (batch, "fanout") in loops
     }
     if not ratios:
-        return _untested(text, rule, "peers --training --batches 32,128,512")
+        return _untested(text, rule, "run loops --batches 32,128,512")
     by_batch = "; ".join(f"B = {batch:,}: {torch:.1f}x, {dense:.0f}x" for batch, (torch, dense) in ratios.items())
     said = f"measured: CartPole, one core each, by torch as theirs and by our compiled learner: {by_batch}"
     holds = all(1.06 <= torch <= 1005 for torch, _ in ratios.values())
@@ -112,7 +112,7 @@ def _units(records: Sequence[Record]) -> Claim:
                and one.primitive == "training arrangement" and "report" in one.metrics]  # fmt: skip
     waits = [(each.pop("keeper-0"), min(each.values())) for each in map(dict, reports)]
     if not waits:
-        return _untested(text, rule, "arrangements")
+        return _untested(text, rule, "run arrangements")
     holds = any(keeper <= others for keeper, others in waits)
     said = (
         f"measured: of {len(waits)} pipelined runs a process that keeps both waits {min(waits)[0]:.0%} of the time or "
