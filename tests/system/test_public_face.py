@@ -16,7 +16,7 @@ from tests.nursery import run_python
 MACHINE = "d7dae63b89"
 KEPT = {
     *("recommend", "recommend_mapping", "explain_mapping", "Answer", "Row", "Note"),
-    *("Record", "RecordError", "read_file", "read_folder", "CostModel", "fit", "cross_validate"),
+    *("Record", "Run", "RecordError", "read_file", "read_folder", "CostModel", "fit", "cross_validate"),
     *("fanout_regrets", "Problem", "solve", "split_cores", "platform_split", "platform_depth"),
 }
 
