@@ -38,6 +38,8 @@ class Topic:
     most_seconds = math.inf
     """Seconds after which no group is begun."""
     has_sentinels = True
+    resumes = True
+    """Whether cells that the file has are done; if not, each run measures all of them."""
 
     def __init__(self, options: Namespace) -> None:
         """Read the options. ValueError or RecordError with one sentence for what cannot be measured."""
@@ -161,7 +163,7 @@ def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
                 part.open(stack)
             sentinels = Sentinels() if part.has_sentinels else None
             how: dict[str, Any] = {"name": part.key, "unit": part.unit, "describe": part.describe}
-            how |= {"most_seconds": part.most_seconds, "sentinels": sentinels}
+            how |= {"most_seconds": part.most_seconds, "sentinels": sentinels, "resumes": part.resumes}
             tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
     stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
     found, lines = topic.summarize(latest(record for stamp in stamps for record in stamp.known(path)))
