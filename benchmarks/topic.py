@@ -28,7 +28,7 @@ class Topic:
     topic, measured one after the other into one file.
     """
 
-    primitive: ClassVar[str] = ""
+    primitive: str = ""
     unit: str = "cell"
     example: ClassVar[str] = ""
     """Words that may follow the command, for its help."""
