@@ -9,9 +9,8 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.libraries.base import Loop, roles
-from benchmarks.topics.learning import command, worker
-from benchmarks.topics.learning.cells import ALGORITHMS, DEPTHS, NAMES, PERIODS, runs
-from benchmarks.topics.learning.scaling import Stepped
+from benchmarks.topic import parser_for
+from benchmarks.topics.learning import NAMES, PERIODS, SERIAL, WORKERS, Stepped, Trained, command, list_runs, worker
 from benchmarks.workers import WorkerError
 from dse.platforms import evidence
 from dse.records import read_file
@@ -19,12 +18,13 @@ from impls.training import load
 from tests.oracles.naive_training import Naive
 from tests.profiled import write_workload
 
-WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))  # and their cap
-LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
+
+def listed(words):
+    return list(list_runs(parser_for(command.Learning, "run learning").parse_args(words.split())))
 
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
-    cells = list(runs("cartpole_dqn", NAMES, DEPTHS, PERIODS, command.SEEDS, **LIMITS))
+    cells = listed(f"--only {','.join(NAMES)} --most 100")
     assert len(cells) == len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 6 + 8 + 3) * 5
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     first = {cell.kind: cell for cell in cells if cell.seed == 10 and cell.task == "cartpole_dqn"}
@@ -54,7 +54,7 @@ def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
 
 
 def test_runs_of_an_algorithm_are_of_its_own_workload_and_steps():
-    cells = runs("cartpole_dqn", ALGORITHMS, (), (), [3], (1, 2), (4,), ("lock", "hogwild"), least=0, test_episodes=1)
+    cells = listed("--only a3c,dyna_q,memr --seeds 3 --processes 1,2 --every 4 --syncs lock,hogwild")
     named = [(cell.task.removeprefix("cartpole_"), cell.kind, cell.most) for cell in cells]
     shapes = ("P = 1, lock", "P = 2, lock", "P = 2, hogwild")
     kinds = ("", ", segments = 1", ", alpha = 0", ", alpha = 0.2", ", alpha = 1")
@@ -87,7 +87,7 @@ def test_a_run_of_another_library_is_evaluated_and_ends_as_ours(tmp_path, monkey
     monkeypatch.setitem(roles(Loop), "played", Played)
     path = write_workload(tmp_path)
     path.write_text(path.read_text().replace("interval = 50\n", "interval = 50\nsolved = 1.0\n"))
-    answer = worker.trained(str(path), {"name": "serial"}, 0, 3, 0, 100, 2, library="played")
+    answer = worker.train(Trained(str(path), SERIAL, 0, (), "played", 3, 0, 100, 2))
     assert (answer["steps"], answer["gradient_steps"], answer["limits"]) == (50, 50, "learns nothing; at all")
     assert [point[:2] for point in answer["points"]] == [(50, 50)]
     assert (Played.loaded, answer["packages"]) == (50, {"numpy": np.__version__})
@@ -96,8 +96,7 @@ def test_a_run_of_another_library_is_evaluated_and_ends_as_ours(tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_run_has_a_point_an_evaluation_and_ends_when_it_may(tmp_path):
-    task, serial = str(write_workload(tmp_path)), {"name": "serial"}
-    answer = worker.trained(task, serial, 2, 3, least=60, most=1000, test_episodes=2)
+    answer = worker.train(Trained(str(write_workload(tmp_path)), SERIAL, 2, (), "", 3, 60, 1000, 2))
     steps, updates, seconds, means = zip(*answer["points"], strict=True)
     assert steps == (100,)  # the first gradient step is at 50, when an evaluation is due, and its clock begins then
     assert updates == (26,)
@@ -112,7 +111,7 @@ def test_a_run_goes_on_from_solved_to_its_least_steps(tmp_path):
     text = path.read_text().replace("steps = 100", "steps = 400")
     path.write_text(text.replace("interval = 50\n", "interval = 50\nsolved = 1.0\n"))
     for least, last in ((10, 100), (220, 220)):
-        answer = worker.trained(str(path), {"name": "serial"}, 0, 0, least=least, most=1000, test_episodes=1)
+        answer = worker.train(Trained(str(path), SERIAL, 0, (), "", 0, least, 1000, 1))
         assert answer["steps"] == last
 
 
@@ -148,7 +147,7 @@ def pretended(monkeypatch, tmp_path):
     """Run the command with a worker that only pretends; returns the exit code and what it printed."""
     monkeypatch.setattr(workers, "Bounded", Pretended)
     Pretended.asked = []
-    return ["learning", "--seeds", "10,11", "--depths", "50", "--results", str(tmp_path), "--json"]
+    return ["run", "learning", "--seeds", "10,11", "--depths", "50", "--results", str(tmp_path), "--json"]
 
 
 def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended, tmp_path, capsys):
@@ -203,7 +202,7 @@ def test_libraries_train_by_their_interpreter_and_are_kept_with_what_differs(mon
     monkeypatch.setattr(workers, "Bounded", Libraries)
     monkeypatch.setattr(evidence, "_installed", str)
     Pretended.asked = []
-    asked = ["learning", "--workload", "pendulum_sac", "--only", "serial,libraries", "--seeds", "10"]
+    asked = ["run", "learning", "--workload", "pendulum_sac", "--only", "serial,libraries", "--seeds", "10"]
     asked += ["--results", str(tmp_path), "--json", "--python", str(tmp_path / "theirs")]
     assert cli.main(asked) == 2
     assert "make peers" in capsys.readouterr().err
@@ -232,7 +231,7 @@ class Stepping(Pretended):
 def test_gradient_steps_of_learners_alone_are_a_table_of_factors(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(workers, "Bounded", Stepping)
     Pretended.asked = []
-    asked = ["learning", "--only", "scaling", "--results", str(tmp_path)]
+    asked = ["run", "learning", "--only", "scaling", "--results", str(tmp_path)]
     assert cli.main([*asked, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["scaling"]
     cells = {(row["network"], row["batch"], row["period"]) for row in rows}
@@ -261,7 +260,7 @@ def test_learners_alone_take_steps_from_banks_of_their_own(monkeypatch):
 def test_learners_and_their_period_are_two_numbers_and_seeds_not_negative(words, capsys):
     for option, given in (("--periods", words), ("--seeds", "1,-1")):
         with pytest.raises(SystemExit):
-            cli.main(["learning", "--only", "local", option, given])
+            cli.main(["run", "learning", "--only", "local", option, given])
         assert option in capsys.readouterr().err
 
 
@@ -284,7 +283,7 @@ def test_runs_that_cannot_be_are_refused_before_any_is_a_record(pretended, tmp_p
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):
     task = write_workload(tmp_path)
-    asked = ["learning", "--workload", str(task), "--only", "pipelined", "--seeds", "0", "--least", "100"]
+    asked = ["run", "learning", "--workload", str(task), "--only", "pipelined", "--seeds", "0", "--least", "100"]
     assert cli.main([*asked, "--test-episodes", "1", "--results", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     (row,) = said["rows"]

@@ -83,7 +83,18 @@ class Here:
 def run(tmp_path, *words):
     python = tmp_path / "python"
     python.touch()
-    asked = ["plugins", "--smoke", "--hosts", "made", "--results", str(tmp_path), "--python", str(python), *words]
+    asked = [
+        "run",
+        "plugins",
+        "--smoke",
+        "--hosts",
+        "made",
+        "--results",
+        str(tmp_path),
+        "--python",
+        str(python),
+        *words,
+    ]
     code = cli.main(asked)
     (path,) = tmp_path.glob("*/plugins.jsonl")
     return code, read_file(path)
@@ -139,7 +150,7 @@ def test_a_host_that_is_not_there_and_a_process_that_dies_are_records(tmp_path, 
 
 
 def test_without_an_interpreter_the_command_says_what_makes_one(tmp_path, capsys):
-    assert cli.main(["plugins", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
+    assert cli.main(["run", "plugins", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
     assert "make plugins" in capsys.readouterr().err
 
 
@@ -220,7 +231,7 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
     monkeypatch.setattr(workers, "Bounded", lambda python, module: Trained(python, "benchmarks.topics.plugins.worker"))
     (tmp_path / "python").touch()
     words = ["--learning", "--seeds", "0,9", "--steps", "500", "--results", str(tmp_path)]
-    assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0
+    assert cli.main(["run", "plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     rows = {row["kind"]: row for row in answer["rows"]}
     assert (rows[OURS]["solved"], rows[OURS]["solved_steps"]) == (2, [250, 500])
@@ -230,7 +241,7 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
         (s, k) for s in (0, 9) for k in command.KINDS
     }
     assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
-    assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0
+    assert cli.main(["run", "plugins", "--python", str(tmp_path / "python"), *words]) == 0
     said = capsys.readouterr().out
     assert "4 cached" in said
     assert "uniform: 0 of 2 solved, steps > 500; > 500;" in said

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from impls.training import TrainingError, algorithms, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
-from impls.training.arrangement import COPIES, Arrangement
+from impls.training.arrangement import Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
@@ -30,8 +30,7 @@ from impls.training.workload import Workload
 from ...clock import ALL_CPUS, pin
 from ...worker import installed, serve, threads
 from .. import loops
-from .cells import settings_of
-from .scaling import RECORDS, Stepped
+from . import RECORDS, Stepped, Trained
 
 
 class Library:
@@ -93,7 +92,9 @@ class _Session:
 
     def train(self, run: dict[str, Any]) -> dict[str, Any]:
         """Train by one seed to the end; return the curve, the rates and the test."""
-        return _done(lambda: trained(**run))
+        changes = tuple(map(tuple, run["changes"]))
+        asked = Trained(**run | {"arrangement": Arrangement.of(run["arrangement"]), "changes": changes})
+        return _done(lambda: train(asked))
 
     def step(self, run: list[dict[str, Any]]) -> dict[str, Any]:
         """Take gradient steps from full replays, while actors stand still; return the times of each of the cells."""
@@ -194,29 +195,19 @@ def _random_records(workload: Workload, count: int, rng: np.random.Generator) ->
     return records | {"action": rng.integers(workload.action.choices, size=count)}
 
 
-def trained(
-    task: str,
-    arrangement: dict[str, Any],
-    presampled: int,
-    seed: int,
-    least: int,
-    most: int,
-    test_episodes: int,
-    changes: Sequence[Sequence[Any]] = (),
-    library: str = "",
-) -> dict[str, Any]:
+def train(asked: Trained) -> dict[str, Any]:
     """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
-    workload = settings_of(task, presampled, most * (arrangement["name"] == COPIES), tuple(map(tuple, changes)))
+    workload = asked.settings
     with contextlib.ExitStack() as stack:
         environment = Environment(workload)
         stack.callback(environment.close)
-        other = Library(library, workload, seed) if library else None
-        loop = other or _loop_of(workload, Arrangement.of(arrangement), seed)
+        other = Library(asked.library, workload, asked.seed) if asked.library else None
+        loop = other or _loop_of(workload, asked.arrangement, asked.seed)
         stack.callback(loop.close)
         run = _Run(workload, loop, environment)
-        most = min(most, workload.steps)
-        run.train(min(least, most), most)
-        return run.answer(test_episodes) | (other.about if other else {})
+        most = min(asked.most, workload.steps)
+        run.train(min(asked.least, most), most)
+        return run.answer(asked.test_episodes) | (other.about if other else {})
 
 
 def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:
