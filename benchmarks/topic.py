@@ -77,8 +77,8 @@ class Topic:
         return self.stamp.cell(cell)
 
     def describe(self, cell: Any) -> str | None:
-        """Describe a cell for the progress; None: by its key."""
-        return None
+        """Describe a cell for the progress, by its ``label`` if it has one; None: by its key."""
+        return getattr(cell, "label", None)
 
     def open(self, stack: ExitStack) -> None:
         """Start what the cells are measured by; what is opened is closed with the stack. Not called by a dry run."""

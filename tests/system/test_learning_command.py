@@ -10,7 +10,7 @@ from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.libraries.base import Loop, roles
 from benchmarks.topic import parser_for
-from benchmarks.topics.learning import NAMES, PERIODS, SERIAL, WORKERS, Stepped, Trained, command, list_runs, worker
+from benchmarks.topics.learning import NAMES, SERIAL, WORKERS, Stepped, Trained, command, list_runs, worker
 from benchmarks.workers import WorkerError
 from dse.platforms import evidence
 from dse.records import read_file
@@ -33,7 +33,7 @@ def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
         *(f"apart, 2 learners, {sync}" for sync in ("synchronous", "lock", "hogwild")),
         *("nodes, M = 2", "nodes, M = 2, 2 learners, local, H = 10", "nodes, M = 2, 2 learners, synchronous"),
         *(f"pipelined, D = {depth}" for depth in (10, 50, 200)),
-        *(f"apart, {count} learners, local, H = {period}" for count, period in PERIODS),
+        *(f"apart, {count} learners, local, H = {period}" for count, period in command.PERIODS),
         "copies, P = 1, lock, k = 1",
         *(f"copies, P = 2, {sync}, k = {every}" for sync in ("lock", "hogwild", "server") for every in (1, 4, 16, 64)),
         *(f"copies, P = 4, {sync}, k = 16" for sync in ("lock", "hogwild", "server")),

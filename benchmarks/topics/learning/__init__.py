@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dse.learning_runs import network_name
 from impls import training
@@ -26,7 +26,6 @@ from ..loops import with_sac
 
 LEARNERS = 2  # of the runs and the gradient steps in which several combine
 OF_COPIES = ("processes", "every", "replay", "shards", "average")
-DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] besides the least: 0 apart, 1 where a keeper samples ahead
 SERIAL, APART, PIPELINED = (Arrangement(name=name) for name in ("serial", "apart", "pipelined"))
 KINDS = {"serial": SERIAL, "apart": APART, "pipelined": PIPELINED}
 KINDS |= {sync: dataclasses.replace(APART, learners=LEARNERS, sync=sync) for sync in ("synchronous", "lock", "hogwild")}
@@ -41,43 +40,33 @@ OVER_NODES = {
 OWN_WORKLOADS = ("a3c", "dyna_q", "memr", "batches", "samplers", "transports", LIBRARIES)
 UNUSUAL = (*OVER_NODES, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 NAMES = (*KINDS, *OVER_NODES, DEEPER, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
-PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
-"""Copies; gradient steps k between meetings, of two copies; and of other numbers."""
+USUAL = 16  # gradient steps k between meetings of copies that are not two
 WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))
 """Model workers, and the most simulated updates for each real one."""
+OF_WORKERS = ({"replay": "local"}, {"replay": "shared"})  # by whether there are any
 ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), 1  # of MEMR, besides its own
 SIZES, COUNTS, WAYS = (64, 256, 1_000), (1, 2, 4), ("queue", "fill")
 """Records of TD3's batches [Zhang2022, Fig. 5.1]; actors, and ways of their records [Hou2023, Figs. 6a and 7]."""
-PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 WORDS = {"count": "actors"}  # of a key, where it says little alone
 Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value
 
 
-class Design(NamedTuple):
-    """What is trained by every seed; ``library``: whose loop it is, "" for ours."""
+@dataclass(frozen=True)
+class Trained:
+    """A training run of a workload by a seed, with the names of a record's fields.
+
+    It ends after ``most`` environment steps, or once solved but not before ``least``. ``library``: whose loop it is,
+    "" for ours.
+    """
 
     task: str
     arrangement: Arrangement
     presampled: int = 0
     changes: Changes = ()
     library: str = ""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A training run of a design by a seed, with the names of a record's fields.
-
-    It ends after ``most`` environment steps, or once solved but not before ``least``.
-    """
-
-    task: str
-    arrangement: Arrangement
-    presampled: int
-    changes: Changes
-    library: str
-    seed: int
-    least: int
-    most: int
+    seed: int = 0
+    least: int = 0
+    most: int = 0
     test_episodes: int = 100
     op: ClassVar[str] = "gradient step"
 
@@ -172,36 +161,26 @@ def list_copies(asked: Namespace, everys: Sequence[int], usual: int = USUAL) -> 
             yield Arrangement(name=COPIES)
 
 
-def list_designs(name: str, asked: Namespace) -> Iterator[Design]:
-    """Yield what the runs of a name train: the workload that is ``asked``, or those of an algorithm or an ablation."""
-    task = asked.workload
-    own = training.load(task).replay.presampled
-    if name in KINDS or name in OVER_NODES:
-        yield Design(task, {**KINDS, **OVER_NODES}[name], max(own, 1) if name == "pipelined" else own)
-    elif name == DEEPER:
-        yield from (Design(task, PIPELINED, max(depth, 1)) for depth in asked.depths)
-    elif name == COPIES:
-        yield from (Design(task, copies, own) for copies in list_copies(asked, asked.every))
-    elif name == LOCAL:
-        yield from (Design(task, average_locally(*pair), own) for pair in asked.periods)
-    elif name == "a3c":
-        yield from (Design("cartpole_a3c", copies) for copies in list_copies(asked, [1], usual=1))
-    elif name == "dyna_q":
-        for workers, cap in WORKERS:
-            own_replay = {"replay": "shared" if workers else "local"}
-            yield Design("cartpole_dyna_q", Arrangement(name=COPIES, model_workers=workers, cap=cap, **own_replay))
-    elif name == "memr":
-        yield from (Design(workload, SERIAL) for workload in ("pendulum_sac", "pendulum_memr"))
-        changed = ("model", "segments", SEGMENTS), *(("replay", "alpha", alpha) for alpha in ALPHAS)
-        yield from (Design("pendulum_memr", SERIAL, changes=(change,)) for change in changed)
-    elif name == "batches":
-        yield from (Design("pendulum_td3", SERIAL, changes=(("learner", "batch", size),)) for size in SIZES)
-    elif name == "samplers":
-        yield from (Design("cartpole_dqn", APART, changes=(("actors", "count", count),)) for count in COUNTS)
-    elif name == "transports":
-        yield from (Design("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in WAYS)
-    elif name == LIBRARIES:
-        yield from (Design("pendulum_sac", SERIAL, library=library) for library in with_sac())
+def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
+    """Return the runs of each name, by no seed yet: of the workload that is ``asked``, or of those of an algorithm."""
+    task, own = asked.workload, training.load(asked.workload).replay.presampled
+    dyna_q = [Arrangement(name=COPIES, model_workers=count, cap=cap, **OF_WORKERS[count > 0]) for count, cap in WORKERS]
+    of_memr = [(), (("model", "segments", SEGMENTS),), *((("replay", "alpha", alpha),) for alpha in ALPHAS)]
+    kinds = {name: [Trained(task, arrangement, own)] for name, arrangement in {**KINDS, **OVER_NODES}.items()}
+    return kinds | {
+        "pipelined": [Trained(task, PIPELINED, max(own, 1))],
+        DEEPER: [Trained(task, PIPELINED, max(depth, 1)) for depth in asked.depths],
+        LOCAL: [Trained(task, average_locally(*pair), own) for pair in asked.periods],
+        COPIES: [Trained(task, copies, own) for copies in list_copies(asked, asked.every)],
+        "a3c": [Trained("cartpole_a3c", copies) for copies in list_copies(asked, [1], usual=1)],
+        "dyna_q": [Trained("cartpole_dyna_q", copies) for copies in dyna_q],
+        "memr": [Trained("pendulum_sac", SERIAL), *(Trained("pendulum_memr", SERIAL, 0, each) for each in of_memr)],
+        "batches": [Trained("pendulum_td3", SERIAL, 0, (("learner", "batch", size),)) for size in SIZES],
+        "samplers": [Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS],
+        "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in WAYS],
+        LIBRARIES: [Trained("pendulum_sac", SERIAL, library=library) for library in with_sac()],
+        SCALING: [],
+    }
 
 
 def list_runs(asked: Namespace) -> Iterator[Trained]:
@@ -209,10 +188,10 @@ def list_runs(asked: Namespace) -> Iterator[Trained]:
 
     ``asked``: the options of the command; ``most`` environment steps, 0 for as many as the workload has.
     """
-    designs = [design for name in asked.only for design in list_designs(name, asked)]
-    for seed, design in itertools.product(asked.seeds, designs):
-        most = asked.most or training.load(design.task).steps
-        yield Trained(*design, seed, asked.least, most, asked.test_episodes)
+    kinds = list_kinds(asked)
+    for seed, run in itertools.product(asked.seeds, [run for name in asked.only for run in kinds[name]]):
+        limits = {"least": asked.least, "most": asked.most or training.load(run.task).steps}
+        yield dataclasses.replace(run, seed=seed, test_episodes=asked.test_episodes, **limits)
 
 
 NETWORKS = ((128, 128), (256, 256), (1024, 1024, 1024, 1024))

@@ -57,24 +57,13 @@ from ...timing import Timing
 from ...topic import Topic
 from ...workers import ask_once, has_libraries
 from ..profile.command import try_environments
-from . import (
-    DEPTHS,
-    EVERY,
-    LIBRARIES,
-    NAMES,
-    PERIODS,
-    PROCESSES,
-    SCALING,
-    UNUSUAL,
-    USUAL,
-    Stepped,
-    Trained,
-    list_runs,
-    list_steps,
-)
+from . import LIBRARIES, NAMES, SCALING, UNUSUAL, USUAL, Stepped, Trained, list_runs, list_steps
 
 MODULE = f"{__package__}.worker"
 SEEDS = (10, 11, 12, 13, 14)
+DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] besides the least: 0 apart, 1 where a keeper samples ahead
+PROCESSES, EVERY = (1, 2, 4), (1, 4, 16, 64)  # copies; gradient steps k between meetings, of two copies
+PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 LEAST, TESTS = 30_000, 100
 LIMIT_SECONDS = 600.0  # of a run
 ENDS = ("median", "low", "high")
@@ -125,10 +114,6 @@ class Learning(Topic):
         """Return the runs."""
         return [[run] for run in self._runs]
 
-    def describe(self, cell: Trained) -> str:
-        """Name a run."""
-        return cell.label
-
     def open(self, stack: ExitStack) -> None:
         """Make each environment once, so that what one lacks is said before anything is recorded."""
         try_environments({run.task: run.settings for run in self._runs if not run.library}.values())
@@ -173,10 +158,6 @@ class _Steps(Topic):
     def cells(self) -> list[list[Stepped]]:
         """Return the networks, batches and periods."""
         return list(list_steps(self.options.workload))
-
-    def describe(self, cell: Stepped) -> str:
-        """Name a cell."""
-        return cell.label
 
     def measure(self, cells: Sequence[Stepped]) -> Iterator[Record]:
         """Time these cells, and yield their records."""

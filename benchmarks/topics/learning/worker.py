@@ -54,18 +54,13 @@ class Library:
         """Gradient steps so far."""
         return self._trainer.updates
 
+    # Between two turns a library's loop stands still, and it tells of no episodes.
+    paused, ended = staticmethod(contextlib.nullcontext), staticmethod(tuple)
+
     def advance(self) -> tuple[()]:
-        """Take a step of the environment and a gradient step."""
+        """Take a step of the environment and a gradient step; return no episodes."""
         self._trainer.turn()
-        return self.ended()
-
-    def ended(self) -> tuple[()]:
-        """Return no episodes: a library does not tell of them."""
         return ()
-
-    def paused(self) -> contextlib.nullcontext[None]:
-        """Do nothing: the loop stands still between two turns."""
-        return contextlib.nullcontext()
 
     def act(self, observations: NDArray[Any], *_: object) -> NDArray[Any]:
         """Choose actions without exploration."""
