@@ -75,6 +75,10 @@ class Stamp:
         """What the run says of how each of its records was made."""
         return {name: fact for name, fact in self.machine.items() if name not in records.OF_MACHINES}
 
+    def for_packages(self, packages: Mapping[str, str]) -> Self:
+        """Return the stamp of what another interpreter times, which has these packages."""
+        return dataclasses.replace(self, machine={**self.machine, "packages": packages})
+
     def record(self, case: Case, status: Status, **fields: Any) -> Record:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
         named: dict[str, Any] = {name: getattr(case, name, USUAL.get(name)) for name in SHAPE}
@@ -185,6 +189,7 @@ def run(
     unit: str = "",
     describe: Callable[[Cell], str | None] | None = None,
     sentinels: Sentinels | None = None,
+    resumes: bool = True,
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
@@ -194,13 +199,15 @@ def run(
     measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``describe`` describes
     a cell, where it has something else than its key. With ``sentinels`` their records are kept too, and groups that
     were timed while the machine was disturbed are measured once more at the end; the latest record of a cell counts. No
-    record goes to the file that refuses a cell as one there does. With the option ``dry_run`` nothing is measured or
-    written: the tally has the cells' keys. RecordError if the file cannot be read or written.
+    record goes to the file that refuses a cell as one there does. Unless it ``resumes``, a run measures every cell
+    and looks at no record of another. With the option ``dry_run`` nothing is measured or written: the tally has the
+    cells' keys. RecordError if the file cannot be read or written.
     """
     end, tally, key_of = time.monotonic() + most_seconds, Tally(sum(map(len, groups))), name or stamp.cell
     tally.keys = [key_of(cell) for group in groups for cell in group]
     if options.dry_run:
-        tally.resumed = len({record.cell for record in stamp.known(path) if is_done(record)}.intersection(tally.keys))
+        done = {record.cell for record in stamp.known(path) if resumes and is_done(record)}
+        tally.resumed = len(done.intersection(tally.keys))
         return tally
     looked: list[list[Cell]] = []
 
@@ -208,7 +215,7 @@ def run(
         return (describe(cell) if describe else None) or _describe(key_of(cell))
 
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=not options.json, shown=bool(unit)) as bar:
-        known = stamp.known(path)
+        known = stamp.known(path) if resumes else []
         done = {record.cell for record in known if is_done(record)}
         refusals = {(record.cell, record.reason) for record in known if not is_done(record)}
 

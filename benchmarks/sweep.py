@@ -1,7 +1,6 @@
 """The sweep: it checks every cell, interleaves it with its rivals, writes it before the next, and can be resumed."""
 
 import argparse
-import dataclasses
 import functools
 import math
 import time
@@ -22,6 +21,7 @@ from .clock import ALL_CPUS, Call, Clock, clock_of, pin
 from .run import Stamp, Tally, run
 from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
+from .topic import Topic
 
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
 FLOOR_KINDS, FLOOR_READS = ("gather", "chase"), 1 << 15
@@ -30,20 +30,72 @@ LONGEST_FILL_SECONDS = 20.0
 FILL_BYTES = 42  # of a leaf, of which a tree is filled and by which it is checked
 
 
-@dataclasses.dataclass(frozen=True)
-class SweepMethod:
-    """How a sweep names its cells, makes their trees (by default ``impls.make``) and times them; ``after_failure`` is
-    called after a cell that cannot be timed, and raises RecordError where no other can be either."""
+class Sweep(Topic):
+    """How groups of cells are checked and timed, each in alternation; a subclass says how by ``make``, ``time`` and
+    ``check_device``."""
 
-    primitive: str = "sum_tree"
+    primitive = "sum_tree"
     make: Callable[..., Any] | None = None
-    clock: Callable[[Prepared], Clock] = clock_of
-    after_failure: Callable[[], object] = lambda: None
+    """What makes a tree, by default ``impls.make``."""
 
-    @property
-    def again(self) -> str:
-        """The primitive of A/A twins."""
-        return f"{self.primitive}_again"
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.asked = {"budget": options.budget, "seed": options.seed}
+
+    def time(self, prepared: Prepared) -> Clock:
+        """Return the clock of a case that is ready to be timed."""
+        return clock_of(prepared)
+
+    def check_device(self) -> None:
+        """Raise RecordError if no cell can be timed any more; called after a cell that could not be."""
+
+    def measure(self, cells: Sequence[Case]) -> Iterator[Record]:
+        """Yield the records of one group: those that cannot be timed and why, then the timed ones and the A/A twin."""
+        budget, seed = self.options.budget, self.options.seed
+        affinity = pin(max((case.threads for case in cells), default=1))
+        ready: list[tuple[Prepared, Clock]] = []
+        for case in cells:
+            outcome = self._prepare(case)
+            if isinstance(outcome, Record):
+                yield outcome
+            else:
+                ready.append(outcome)
+        if ready:
+            again = prepare(ready[0][0].case, seed, self.make)
+            ready.append((again, self.time(again)))
+        timings = interleave([clock for _, clock in ready], budget * len(ready), seed)
+        pin(len(ALL_CPUS))
+        for position, ((prepared, _), timing) in enumerate(zip(ready, timings, strict=True)):
+            where = {"affinity": affinity} | _where(prepared)
+            twin = {"primitive": f"{self.primitive}_again"} if position == len(ready) - 1 else {}
+            reason = _oversubscribed(prepared.case.threads, timing)
+            yield self.stamp.timed(prepared.case, timing, where, reason=reason, **twin)
+
+    def _prepare(self, case: Case) -> tuple[Prepared, Clock] | Record:
+        """Return the case ready to be timed, or the record that says why it is not timed."""
+        fill_seconds = impls.traits(case.contestant).fill_seconds * case.capacity
+        if fill_seconds > LONGEST_FILL_SECONDS:
+            return self.stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
+        try:
+            check_free(FILL_BYTES * case.capacity)
+            ready = prepare(case, self.options.seed, self.make)
+            modeled = ready.tree.modeled_seconds(case.op, case.batch)
+            if modeled is not None:
+                return self.stamp.record(case, "ok", source="modeled", median_seconds=modeled)
+            longest = 20 * self.options.budget / LEAST_SAMPLES
+            seconds = _call_seconds(ready, longest)
+            if seconds > longest:
+                too_long = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
+                return self.stamp.record(case, "skipped", reason=too_long)
+            return ready, self.time(ready)
+        except (RuntimeError, ValueError, MemoryError) as error:  # by which an implementation refuses a configuration
+            self.check_device()
+            return self.stamp.record(case, "skipped", reason=str(error) or "not enough memory")
+        except WrongAnswerError as error:
+            return self.stamp.record(case, "failed", reason=str(error))
+        except Exception as error:  # a fault of the code; the run's exit code says so
+            self.check_device()
+            return self.stamp.record(case, "failed", reason=f"{type(error).__name__}: {error}")
 
 
 def sweep(
@@ -51,75 +103,19 @@ def sweep(
     path: Path,
     options: argparse.Namespace,
     with_floor: bool = True,
-    method: SweepMethod = SweepMethod(),
-    most_seconds: float = math.inf,
     sentinels: Sentinels | None = None,
 ) -> Tally:
     """Measure groups of cells (each group in alternation) into a results file; those that it has of this code are kept.
 
-    ``options`` have the ``budget`` of a cell in seconds and the ``seed``, and with ``dry_run`` list the cells alone. No
-    group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
-    written.
+    ``options`` have the ``budget`` of a cell in seconds and the ``seed``, and with ``dry_run`` list the cells alone.
+    ``sentinels`` watch the machine. RecordError if the file cannot be read or written.
     """
-    stamp = Stamp.of_this_run(__name__, method.primitive, asked={"budget": options.budget, "seed": options.seed})
+    topic = Sweep(options)
     start_threads(() if options.dry_run else cells)
     has_floor = with_floor and impls.why_not("numba") is None
-    floor = _sweep_floor(path, stamp, options) if has_floor else Tally(0)
-    measure = functools.partial(measured, stamp=stamp, budget_seconds=options.budget, seed=options.seed, method=method)
-    tally = run(cells, path, stamp, measure, options, most_seconds=most_seconds, unit="cell", sentinels=sentinels)
+    floor = _sweep_floor(path, topic.stamp, options) if has_floor else Tally(0)
+    tally = run(cells, path, topic.stamp, topic.measure, options, unit="cell", sentinels=sentinels)
     return floor + tally if options.dry_run else tally
-
-
-def measured(
-    cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
-) -> Iterator[Record]:
-    """Yield the records of one group: those that cannot be timed and why, then the timed ones and the A/A twin."""
-    affinity = pin(max((case.threads for case in cases), default=1))
-    ready: list[tuple[Prepared, Clock]] = []
-    for case in cases:
-        outcome = _prepare(case, stamp, budget_seconds, seed, method)
-        if isinstance(outcome, Record):
-            yield outcome
-        else:
-            ready.append(outcome)
-    if ready:
-        again = prepare(ready[0][0].case, seed, method.make)
-        ready.append((again, method.clock(again)))
-    timings = interleave([clock for _, clock in ready], budget_seconds * len(ready), seed)
-    pin(len(ALL_CPUS))
-    for position, ((prepared, _), timing) in enumerate(zip(ready, timings, strict=True)):
-        where = {"affinity": affinity} | _where(prepared)
-        again = {"primitive": method.again} if position == len(ready) - 1 else {}
-        yield stamp.timed(prepared.case, timing, where, reason=_oversubscribed(prepared.case.threads, timing), **again)
-
-
-def _prepare(
-    case: Case, stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
-) -> tuple[Prepared, Clock] | Record:
-    """Return the case ready to be timed, or the record that says why it is not timed."""
-    fill_seconds = impls.traits(case.contestant).fill_seconds * case.capacity
-    if fill_seconds > LONGEST_FILL_SECONDS:
-        return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
-    try:
-        check_free(FILL_BYTES * case.capacity)
-        ready = prepare(case, seed, method.make)
-        modeled = ready.tree.modeled_seconds(case.op, case.batch)
-        if modeled is not None:
-            return stamp.record(case, "ok", source="modeled", median_seconds=modeled)
-        longest = 20 * budget_seconds / LEAST_SAMPLES
-        seconds = _call_seconds(ready, longest)
-        if seconds > longest:
-            too_long = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
-            return stamp.record(case, "skipped", reason=too_long)
-        return ready, method.clock(ready)
-    except (RuntimeError, ValueError, MemoryError) as error:  # by which an implementation refuses a configuration
-        method.after_failure()
-        return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
-    except WrongAnswerError as error:
-        return stamp.record(case, "failed", reason=str(error))
-    except Exception as error:  # a fault of the code; the run's exit code says so
-        method.after_failure()
-        return stamp.record(case, "failed", reason=f"{type(error).__name__}: {error}")
 
 
 def _call_seconds(ready: Prepared, longest: float) -> float:

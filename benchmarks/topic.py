@@ -31,7 +31,7 @@ class Topic:
     topic, measured one after the other into one file.
     """
 
-    primitive: ClassVar[str] = ""
+    primitive: str = ""
     unit: str = "cell"
     example: ClassVar[str] = ""
     """Words that may follow the command, for its help."""
@@ -41,6 +41,8 @@ class Topic:
     most_seconds = math.inf
     """Seconds after which no group is begun."""
     has_sentinels = True
+    resumes = True
+    """Whether cells that the file has are done; if not, each run measures all of them."""
 
     def __init__(self, options: Namespace) -> None:
         """Read the options. ValueError or RecordError with one sentence for what cannot be measured."""
@@ -78,8 +80,8 @@ class Topic:
         return self.stamp.cell(cell)
 
     def describe(self, cell: Any) -> str | None:
-        """Describe a cell for the progress; None: by its key."""
-        return None
+        """Describe a cell for the progress, by its ``label`` if it has one; None: by its key."""
+        return getattr(cell, "label", None)
 
     def open(self, stack: ExitStack) -> None:
         """Start what the cells are measured by; what is opened is closed with the stack. Not called by a dry run."""
@@ -164,7 +166,7 @@ def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
                 part.open(stack)
             sentinels = Sentinels() if part.has_sentinels else None
             how: dict[str, Any] = {"name": part.key, "unit": part.unit, "describe": part.describe}
-            how |= {"most_seconds": part.most_seconds, "sentinels": sentinels}
+            how |= {"most_seconds": part.most_seconds, "sentinels": sentinels, "resumes": part.resumes}
             tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
     stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
     found, lines = topic.summarize(latest(record for stamp in stamps for record in stamp.known(path)))

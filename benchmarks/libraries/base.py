@@ -276,6 +276,7 @@ class Loop(Role):
     beside: ClassVar[tuple[str, ...]] = ()  # of its ``distributions``, those that are not the library's
     replay: ClassVar[str] = "prioritized"  # or "uniform"
     environments: ClassVar[tuple[int, ...]] = (1,)  # numbers of environments that it is timed with
+    has_dqn: ClassVar[bool] = True
     sac_limits: ClassVar[tuple[str, ...] | None] = None  # the limits of its SAC; None: only its DQN is run
     is_ours: ClassVar[bool] = False
 

@@ -17,11 +17,10 @@ class Loop(base.Loop):
     beside = ("gymnasium", "numpy")
     needs = ("gymnasium", "mkl", "mkl-include", "numpy", "pybind11")
     replay = "uniform"
+    has_dqn = False
     sac_limits = ("samples uniformly", "tested with its last policy, not with the best: it loads no weights")
 
     def _prepare(self) -> None:
-        if self.workload.algorithm != "sac":
-            raise RuntimeError(f"rltools has SAC and TD3 alone, not {self.workload.algorithm}")
         from rltools import SAC  # noqa: PLC0415  # optional
 
         network, learner, replay = self.workload.network, self.workload.learner, self.workload.replay

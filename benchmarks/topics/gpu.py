@@ -12,31 +12,32 @@ begun: the same command resumes where it stopped. Nothing is installed: the Pyth
 torch and torchrl if they are to be compared.
 """
 
-import argparse
 import contextlib
 import dataclasses
-import itertools
 import json
+import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import impls
 from dse import platforms
 from dse.platforms.evidence import answers
-from dse.records import RecordError
+from dse.records import Record, RecordError
 
-from ..arguments import add_common, add_numbers, parser_of
+from ..arguments import add_numbers
 from ..cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from ..clock import LEAST_SAMPLE_SECONDS, Call, Clock
 from ..libraries.base import Tree, loading, roles, tree_names
 from ..presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
-from ..run import Stamp, Tally, exit_code, file_of, show
-from ..sweep import SweepMethod, sweep
+from ..run import file_of
+from ..sweep import Sweep
+from ..topic import Topic
 from ..worker import maker
 
-FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
+CHECK_FILE, ENDED = "gpu-check.json", "every finished cell is kept, the same command continues"
 STAGES = ("check", "rivals", "trees", "transfers")
 MOST_SECONDS = 7 * 60  # after which nothing more is begun
 LEAST_GRAPH_CALLS, MOST_GRAPH_CALLS = 64, 1_024
@@ -46,17 +47,10 @@ BATCHES = (32, 256, 1_024, 4_096, 16_384, 65_536)
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
 COMPARED = Block(("cupy",), ("sample", "draw", "update"), CAPACITIES[1:], BATCHES[1:])
 
-VARIANTS: tuple[dict[str, Any], ...] = (
-    {},
-    {"propagate": "delta"},
-    {"lanes": 1, "fused": False},
-    {"lanes": 2, "fused": True},
-    {"lanes": 8, "fused": False},
-    {"lanes": 16, "fused": True},
-    {"lanes": 32, "fused": False},
-    {"aligned": False},
-    UNCHECKED,
-)
+DELTA = {"propagate": "delta"}
+LANES = ((1, False), (2, True), (8, False), (16, True), (32, False))  # and whether the kernels are fused
+LAUNCHED = tuple({"lanes": lanes, "fused": fused} for lanes, fused in LANES)
+VARIANTS: tuple[dict[str, Any], ...] = ({}, DELTA, *LAUNCHED, {"aligned": False}, UNCHECKED)
 CHECKS = (
     Block(("cupy",), ("draw", "update", "step"), (1, 17, 1_000), (1, 300), (2, 3, 16, 64), options=VARIANTS),
     Block(("cupy",), ("sample", "get", "insert"), (100_000,), (2_048,), (16, 128), options=VARIANTS),
@@ -64,28 +58,16 @@ CHECKS = (
     Block(("cupy",), ("update",), (100_000,), (4_096,), (16,), options=VARIANTS, duplicates=(0.5, 1.0)),
     Block(("cupy",), ("draw",), (100_000,), (4_096,), (16,), distributions=("mostly_zero", "rank1.0")),
 )
+BY_LANES = tuple(UNCHECKED | {"lanes": lanes} for lanes in (1, 2, 4, 8, 16, 32))
+BY_WRITING = tuple(UNCHECKED | way for way in (DELTA, {"fused": True}, {"fused": False}))
 TREES = (
     Block(("cupy",), capacities=CAPACITIES, batches=BATCHES, fanouts=(4, 8, 16, 32, 64, 128), options=(UNCHECKED,)),
-    Block(
-        ("cupy",),
-        capacities=ENDS,
-        batches=BATCHES,
-        fanouts=(16, 64),
-        options=tuple(UNCHECKED | {"lanes": lanes} for lanes in (1, 2, 4, 8, 16, 32)),
-    ),
-    Block(
-        ("cupy",),
-        ("update",),
-        capacities=ENDS,
-        batches=BATCHES,
-        options=(UNCHECKED | {"propagate": "delta"}, UNCHECKED | {"fused": True}, UNCHECKED | {"fused": False}),
-    ),
+    Block(("cupy",), capacities=ENDS, batches=BATCHES, fanouts=(16, 64), options=BY_LANES),
+    Block(("cupy",), ("update",), capacities=ENDS, batches=BATCHES, options=BY_WRITING),
     Block(("cupy",), capacities=CAPACITIES, batches=BATCHES),
 )
 RIVALS = (
-    dataclasses.replace(
-        COMPARED, options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | {"propagate": "delta"}, TENSORS)
-    ),
+    dataclasses.replace(COMPARED, options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | DELTA, TENSORS)),
     dataclasses.replace(COMPARED, dtypes=("float64",), options=(UNCHECKED,)),
 )
 TRANSFERS = (Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),)
@@ -143,14 +125,6 @@ class GraphClock:
             return self._launches.sample() / self._calls
 
 
-def clock(prepared: Prepared) -> Clock:
-    """Return the clock that a case asks for. A graph's calls run through all inputs, as far as it can hold them."""
-    if prepared.case.options.get("launch") != GRAPH["launch"]:
-        return EventClock(prepared.call)
-    calls = max(LEAST_GRAPH_CALLS, min(MOST_GRAPH_CALLS, ROTATION // prepared.case.batch))
-    return GraphClock(prepared.call, calls)
-
-
 def make(name: str, capacity: int, **settings: Any) -> Any:
     """Make a tree of ours, or a library's on the device. RuntimeError with one sentence if it cannot be made here."""
     settings.pop("launch", None)
@@ -178,103 +152,121 @@ class TensorTree:
         return self._as_tensor(array, device=self._tree.device)
 
 
-def require_a_live_device() -> None:
+class Gpu(Topic):
+    """The stages in their order; after some minutes none begins anything more."""
+
+    example = "--stage check --stage rivals"
+    seed_of = "inputs and order"
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the stages, and how long they take."""
+        parser.add_argument("--stage", choices=STAGES, action="append", help="only this one; repeatable (default: all)")
+        minutes = (MOST_SECONDS / 60, "minutes after which nothing more is begun")
+        add_numbers(parser, budget=(0.1, "seconds of sampling a cell"), minutes=minutes)
+
+    def __init__(self, options: Namespace) -> None:
+        if not options.dry_run and (reason := impls.why_not("cupy")):
+            raise RecordError(reason)
+        super().__init__(options)
+        self._check, self._end = _Check(options), time.monotonic() + 60 * options.minutes
+
+    def parts(self) -> Sequence[Topic]:
+        """Return the stages that are asked for."""
+        names = self.options.stage or STAGES
+        return [self._check if name == "check" else _Stage(self.options, name, self._end) for name in names]
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the devices and the outcome of the check."""
+        return {"gpus": platforms.fingerprint()["gpus"], "check": self._check.outcome}, ()
+
+
+class _Check(Topic):
+    """Every variant compared with the oracle, which has no cells; the outcome is kept in a file of its own."""
+
+    has_sentinels = False
+    outcome: Mapping[str, Any] = {}
+
+    def cells(self) -> list[list[Case]]:
+        """Return no cells: nothing is timed."""
+        return []
+
+    def open(self, stack: ExitStack) -> None:
+        """Check, unless this code was on this machine and device. SystemExit where a variant is wrong, so that nothing
+        is timed."""
+        path = file_of(self.options, CHECK_FILE)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it was damaged
+            kept = json.loads(path.read_text())
+            self.outcome = kept if answers(kept["machine"], self.stamp.machine) and not kept["wrong"] else {}
+        if not self.outcome:
+            self.outcome = self._compare()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self.outcome, indent=1) + "\n")
+        count, wrong = self.outcome["checked"], self.outcome["wrong"]
+        if wrong:
+            print(f"error: {len(wrong)} of {count} cases are wrong, the first: {wrong[0]}; see {path}", file=sys.stderr)
+            raise SystemExit(1)
+        print(f"check: {count} cases, all right", file=sys.stderr)
+
+    def _compare(self) -> dict[str, Any]:
+        cases, wrong = [case for block in CHECKS for case in block.cases()], []
+        for case in cases:
+            try:
+                prepare(case, self.options.seed)
+            except (WrongAnswerError, RuntimeError) as error:
+                wrong.append({"case": dataclasses.asdict(case), "what": str(error)})
+                require_a_live_device()
+        origin = {name: getattr(self.stamp, name) for name in ("machine", "commit", "dirty")}
+        return {"checked": len(cases), "wrong": wrong, **origin, "utc": platforms.now()}
+
+
+def require_a_live_device(*_: object) -> None:
     """Raise RecordError if the device no longer answers, as after an illegal access: no later record can be trusted."""
     import cupy  # noqa: PLC0415  # only where there is a device
 
     try:
         cupy.cuda.runtime.deviceSynchronize()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise RecordError(
-            f"the device no longer answers ({error}); every finished cell is kept, the same command continues"
-        ) from error
+        raise RecordError(f"the device no longer answers ({error}); {ENDED}") from error
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the stages; return the exit code: 0 done, 1 a check or cell failed. RecordError where there is no device."""
-    options = _parser().parse_args(arguments)
-    path = file_of(options, FILE)
-    if options.dry_run:
-        timed = [stage for stage in options.stage or STAGES if stage != "check"]
-        return show(sum((_timed(stage, path, options) for stage in timed), Tally(0)), path, options)
-    if reason := impls.why_not("cupy"):
-        raise RecordError(reason)
-    report: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
-    wrong: list[Any] = []
-    failed, begun = 0, time.monotonic()
-    for stage in options.stage or STAGES:
-        if stage == "check":
-            outcome = report[stage] = _check(path.with_name(CHECK_FILE), options.seed)
-            wrong = outcome["wrong"]
-            verdict = f"{len(wrong)} wrong, the first: {wrong[0]}" if wrong else "all right"
-            shown = f"{outcome['checked']} cases, {verdict}"
-        else:
-            tally = _timed(stage, path, options, time.monotonic() - begun)
-            report[stage], shown = tally.as_json(), "\n".join([*tally.lines(), *tally.unfinished])
-            failed = max(failed, exit_code(tally, path))
-        if not options.json:
-            print(f"{stage}: {shown}", flush=True)
-        if wrong:
-            break  # an implementation that is wrong is not timed
-    if options.json:
-        print(json.dumps(report))
-    return 1 if wrong else failed
+class _Stage(Sweep):
+    """Cells that are timed on the device, begun until a moment; those of the rivals have a primitive of their own."""
 
+    has_sentinels = False
+    make, check_device = staticmethod(make), require_a_live_device
 
-def _check(path: Path, seed: int) -> dict[str, Any]:
-    """Compare every variant with the oracle; the outcome is kept, for this code on this machine and device."""
-    stamp = Stamp.of_this_run(__name__)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it was damaged
-        kept: dict[str, Any] = json.loads(path.read_text())
-        if answers(kept["machine"], stamp.machine) and not kept["wrong"]:
-            return kept
-    cases = [case for block in CHECKS for case in block.cases()]
-    wrong = []
-    for case in cases:
-        try:
-            prepare(case, seed)
-        except (WrongAnswerError, RuntimeError) as error:
-            wrong.append({"case": dataclasses.asdict(case), "what": str(error)})
-            require_a_live_device()
-    origin = {"machine": stamp.machine, "commit": stamp.commit, "dirty": stamp.dirty, "utc": platforms.now()}
-    outcome = {"checked": len(cases), "wrong": wrong, **origin}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(outcome, indent=1) + "\n")
-    return outcome
+    def __init__(self, options: Namespace, name: str, end: float) -> None:
+        super().__init__(options)
+        self._name, self._end = name, end
+        self._libraries = tree_names("cuda") if name == "rivals" else ()
+        self.primitive = "gpu" if name == "rivals" else "sum_tree"
 
-
-def _timed(stage: str, path: Path, options: argparse.Namespace, spent_seconds: float = 0.0) -> Tally:
-    """Time the cells that are not in the file yet, as far as the minutes go of which some seconds are spent."""
-    if stage == "rivals" and not options.dry_run:
-        _build_libraries()
-    method = SweepMethod("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device)
-    try:
-        return sweep(groups(_cases(stage)), path, options, False, method, 60 * options.minutes - spent_seconds)
-    except RuntimeError as error:
-        raise RecordError(f"{error}; every finished cell is kept, the same command continues") from error
-
-
-def _build_libraries() -> None:
-    """Let the libraries compile before the clock runs, on every CPU. Each cell of one that fails states the reason."""
-    for name in tree_names("cuda"):
-        with contextlib.suppress(ImportError, OSError):
-            roles(Tree)[name].after_install()
-
-
-def _cases(stage: str) -> Iterator[Case]:
-    """Yield the cells of a stage; for the rivals also each library's, in each of its formats."""
-    blocks = {"trees": TREES, "rivals": RIVALS, "transfers": TRANSFERS}[stage]
-    yield from itertools.chain.from_iterable(block.cases() for block in blocks)
-    if stage == "rivals":
-        for name in tree_names("cuda"):
+    def cells(self) -> list[list[Case]]:
+        """Return the cells in groups; of the rivals also each library's, in each of its formats."""
+        blocks = [*{"trees": TREES, "rivals": RIVALS, "transfers": TRANSFERS}[self._name]]
+        for name in self._libraries:
             kind = roles(Tree)[name]
             theirs = dataclasses.replace(RIVALS[0], contestants=(name,), fanouts=(kind.fanout,), options=({},))
-            yield from dataclasses.replace(theirs, dtypes=kind.dtypes).cases()
+            blocks.append(dataclasses.replace(theirs, dtypes=kind.dtypes))
+        return list(groups(case for block in blocks for case in block.cases()))
 
+    def open(self, stack: ExitStack) -> None:
+        """Let the libraries compile before the clock runs, on every CPU. Each cell of one that fails states why."""
+        for name in self._libraries:
+            with contextlib.suppress(ImportError, OSError):
+                roles(Tree)[name].after_install()
+        self.most_seconds = self._end - time.monotonic()
 
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("gpu", __doc__, "--stage check --stage rivals")
-    parser.add_argument("--stage", choices=STAGES, action="append", help="only this one; repeatable (default: all)")
-    minutes = (MOST_SECONDS / 60, "minutes after which nothing more is begun")
-    add_numbers(parser, budget=(0.1, "seconds of sampling a cell"), minutes=minutes)
-    return add_common(parser, seed_of="inputs and order")
+    def time(self, prepared: Prepared) -> Clock:
+        """Return the clock that a case asks for. A graph's calls run through all inputs, as far as it can hold them."""
+        if prepared.case.options.get("launch") != GRAPH["launch"]:
+            return EventClock(prepared.call)
+        return GraphClock(prepared.call, max(LEAST_GRAPH_CALLS, min(MOST_GRAPH_CALLS, ROTATION // prepared.case.batch)))
+
+    def measure(self, cells: Sequence[Case]) -> Iterator[Record]:
+        """Yield the records of a group. RecordError where the device fails while it is timed."""
+        try:
+            yield from super().measure(cells)
+        except RuntimeError as error:
+            raise RecordError(f"{error}; {ENDED}") from error

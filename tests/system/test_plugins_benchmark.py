@@ -11,7 +11,7 @@ from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.libraries.base import OURS, Host, hosts
 from benchmarks.libraries.ours import PythonBuffer as OurBuffer
-from benchmarks.topics.plugins import BUFFER, STEP, TASKS, TREE, command, groups, worker
+from benchmarks.topics.plugins import STEP, TREE, command, worker
 from benchmarks.topics.plugins.worker import Inside
 from benchmarks.workers import WorkerError
 from dse.records import read_file
@@ -80,11 +80,14 @@ class Here:
         return json.loads(json.dumps(answer))
 
 
-def run(tmp_path, *words):
+def asked(tmp_path, *words):
     python = tmp_path / "python"
     python.touch()
-    asked = ["plugins", "--smoke", "--hosts", "made", "--results", str(tmp_path), "--python", str(python), *words]
-    code = cli.main(asked)
+    return cli.main(["run", "plugins", "--python", str(python), "--results", str(tmp_path), *words])
+
+
+def run(tmp_path, *words):
+    code = asked(tmp_path, "--smoke", "--hosts", "made", *words)
     (path,) = tmp_path.glob("*/plugins.jsonl")
     return code, read_file(path)
 
@@ -139,7 +142,7 @@ def test_a_host_that_is_not_there_and_a_process_that_dies_are_records(tmp_path, 
 
 
 def test_without_an_interpreter_the_command_says_what_makes_one(tmp_path, capsys):
-    assert cli.main(["plugins", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
+    assert cli.main(["run", "plugins", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
     assert "make plugins" in capsys.readouterr().err
 
 
@@ -192,19 +195,7 @@ def test_the_cost_of_counting_is_taken_off(clock):
 
 
 def test_every_plug_in_has_a_host():
-    assert {"rllib", "sb3", "tianshou", "torchrl"} <= set(PLUGINS) <= set(hosts())
-
-
-def test_cells_of_one_question_are_one_group_and_uniform_replay_has_no_tree():
-    found = list(groups(["sb3", "rllib"], list(TASKS), 1_000, 32))
-    assert [(group[0].contestant, group[0].options["task"]) for group in found] == [
-        ("sb3", BUFFER), ("sb3", "cartpole_dqn"), ("sb3", "hopper_sac"), ("rllib", BUFFER), ("rllib", "cartpole_dqn"),
-        ("rllib", "pendulum_sac"),
-    ]  # fmt: skip
-    assert {(cell.options["kind"], cell.op) for cell in found[0]} == {
-        ("uniform", STEP), (OURS, STEP), (OURS, TREE), ("python tree", STEP), ("python tree", TREE),
-    }  # fmt: skip
-    assert [(cell.capacity, cell.batch) for cell in (found[0][0], found[1][0])] == [(1_000, 32), (50_000, 64)]
+    assert {"rllib", "sb3", "tianshou", "torchrl"} <= {*PLUGINS} <= {*hosts()}
 
 
 class Trained(Here):
@@ -218,19 +209,16 @@ class Trained(Here):
 
 def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_that_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(workers, "Bounded", lambda python, module: Trained(python, "benchmarks.topics.plugins.worker"))
-    (tmp_path / "python").touch()
-    words = ["--learning", "--seeds", "0,9", "--steps", "500", "--results", str(tmp_path)]
-    assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0
+    words = ["--learning", "--seeds", "0,9", "--steps", "500"]
+    assert asked(tmp_path, *words, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     rows = {row["kind"]: row for row in answer["rows"]}
     assert (rows[OURS]["solved"], rows[OURS]["solved_steps"]) == (2, [250, 500])
     assert (rows["uniform"]["solved"], rows["uniform"]["solved_steps"]) == (0, [None, None])
     found = read_file(command.Path(answer["file"]))
-    assert {(one.options["seed"], one.options["kind"]) for one in found} == {
-        (s, k) for s in (0, 9) for k in command.KINDS
-    }
+    assert len({(one.options["seed"], one.options["kind"]) for one in found}) == 4
     assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
-    assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0
+    assert asked(tmp_path, *words) == 0
     said = capsys.readouterr().out
     assert "4 cached" in said
     assert "uniform: 0 of 2 solved, steps > 500; > 500;" in said

@@ -18,7 +18,6 @@ from benchmarks import __main__ as cli
 from benchmarks import sweep
 from benchmarks.cases import Case, WrongAnswerError
 from benchmarks.clock import clock_of
-from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse.platforms import fingerprint
 from dse.records import read_file
@@ -244,19 +243,15 @@ def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin(
     cases = [Case(name, "draw", 50, 4) for name in ("numpy", "cumsum", "flat")]
     seen = []
 
-    class Steady:
-        calls_per_sample = 1
+    class Steady(sweep.Sweep):
+        primitive = "made_up"
 
-        def __init__(self, prepared):
+        def time(self, prepared):
             seen.append(prepared)
-            self._seconds = len(seen)  # each its own
+            seconds = float(len(seen))  # of each its own
+            return SimpleNamespace(calls_per_sample=1, sample=lambda: seconds)
 
-        def sample(self):
-            return float(self._seconds)
-
-    method = sweep.SweepMethod("made_up", clock=Steady)
-    stamp = Stamp("c0ffee", False, "made up", "made_up", {"key": "x", "gpus": []})
-    found = list(sweep.measured(cases, stamp, 60.0, 0, method))
+    found = list(Steady(SimpleNamespace(budget=60.0, seed=0)).measure(cases))
     assert [(one.contestant, one.primitive, one.seconds) for one in found] == [
         ("numpy", "made_up", 1.0),
         ("cumsum", "made_up", 2.0),

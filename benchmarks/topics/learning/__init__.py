@@ -1,6 +1,261 @@
-"""Does training by several processes learn as the serial loop does? Runs by arrangement, sync, depth and seed.
+"""Which training runs are compared: arrangements, how learners combine, and batches sampled ahead, each by every seed.
 
-cells.py    which runs there are, and the names of their records' fields
-worker.py   one run in a process of its own
-command.py  ``python -m benchmarks run learning``
+Here are the runs, and the cells of gradient steps of several learners alone, with the names of their records' fields.
+``worker`` is the process of a run, ``command`` asks it and says what the records say. Letters: D batches sampled ahead
+of the gradient step, L learners, H gradient steps between averages.
 """
+
+import dataclasses
+import itertools
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dse.learning_runs import network_name
+from impls import training
+from impls.cores import allowed_cpus
+from impls.training import learners
+from impls.training.arrangement import BANKED, COPIES, NODES, Arrangement
+from impls.training.options import with_values
+from impls.training.workload import Workload
+
+from ...libraries.base import Loop, roles
+from ..loops import with_sac
+
+LEARNERS = 2  # of the runs and the gradient steps in which several combine
+OF_COPIES = ("processes", "every", "replay", "shards", "average")
+SERIAL, APART, PIPELINED = (Arrangement(name=name) for name in ("serial", "apart", "pipelined"))
+KINDS = {"serial": SERIAL, "apart": APART, "pipelined": PIPELINED}
+KINDS |= {sync: dataclasses.replace(APART, learners=LEARNERS, sync=sync) for sync in ("synchronous", "lock", "hogwild")}
+LOCAL, DEEPER, LIBRARIES, SCALING = "local", "depths", "libraries", "scaling"
+_NODES = Arrangement(name=NODES, actor_nodes=2)
+OVER_NODES = {
+    "nodes": _NODES,
+    "nodes_local": dataclasses.replace(_NODES, learners=LEARNERS, sync=LOCAL),
+    "nodes_central": dataclasses.replace(_NODES, learners=LEARNERS),
+}
+"""Runs that need a Ray cluster."""
+OWN_WORKLOADS = ("a3c", "dyna_q", "memr", "batches", "samplers", "transports", LIBRARIES)
+UNUSUAL = (*OVER_NODES, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
+NAMES = (*KINDS, *OVER_NODES, DEEPER, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
+USUAL = 16  # gradient steps k between meetings of copies that are not two
+WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))
+"""Model workers, and the most simulated updates for each real one."""
+OF_WORKERS = ({"replay": "local"}, {"replay": "shared"})  # by whether there are any
+ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), 1  # of MEMR, besides its own
+SIZES, COUNTS, WAYS = (64, 256, 1_000), (1, 2, 4), ("queue", "fill")
+"""Records of TD3's batches [Zhang2022, Fig. 5.1]; actors, and ways of their records [Hou2023, Figs. 6a and 7]."""
+WORDS = {"count": "actors"}  # of a key, where it says little alone
+Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training run of a workload by a seed, with the names of a record's fields.
+
+    It ends after ``most`` environment steps, or once solved but not before ``least``. ``library``: whose loop it is,
+    "" for ours.
+    """
+
+    task: str
+    arrangement: Arrangement
+    presampled: int = 0
+    changes: Changes = ()
+    library: str = ""
+    seed: int = 0
+    least: int = 0
+    most: int = 0
+    test_episodes: int = 100
+    op: ClassVar[str] = "gradient step"
+
+    @property
+    def contestant(self) -> str:
+        """The name of its arrangement, or of another library, as records have it."""
+        return self.library or self.arrangement.name
+
+    @cached_property
+    def settings(self) -> Workload:
+        """The workload as this run trains it; of copies for ``most`` steps. WorkloadError where there is none."""
+        workload = training.load(self.task)
+        most = self.most * (self.arrangement.name == COPIES)
+        values = {(table, key): value for table, key, value in self.changes}
+        values |= {("replay", "presampled"): self.presampled, ("", "steps"): max(workload.steps, most)}
+        return with_values(workload, values)
+
+    @property
+    def capacity(self) -> int:
+        """Records of the replay."""
+        return self.settings.replay.capacity
+
+    @property
+    def batch(self) -> int:
+        """Records of a gradient step, of all learners together where they take it together."""
+        return self.settings.learner.batch
+
+    @property
+    def fanout(self) -> int:
+        """Children of a node of the sum tree."""
+        return roles(Loop)[self.library].fanout if self.library else self.settings.replay.fanout
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further fields of the record."""
+        task, arrangement = self.settings, self.arrangement
+        chosen = self.library or learners.default(task)
+        names = ("period", "banks") if arrangement.sync == LOCAL else ()
+        names = OF_COPIES if arrangement.name == COPIES else names
+        names += ("actor_nodes", "batches_a_call") if arrangement.name == NODES else ()
+        names += ("model_workers", "cap") if task.algorithm == "dyna_q" else ()
+        own = {name: getattr(arrangement, name) for name in names}
+        own |= {key: value for _, key, value in self.changes} | ({"library": self.library} if self.library else {})
+        return {
+            "kind": self.kind, "workload": task.name, "identity": training.identity(task),
+            "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
+            "environments": task.actors.environments, "presampled": self.presampled,
+            "update_interval": task.learner.update_interval, "batch": task.learner.batch, "learner": chosen,
+            "policy": chosen, "strategy": arrangement.strategy, "sync": arrangement.sync,
+            "transport": arrangement.transport, "weights": arrangement.weights, "ratio": arrangement.ratio,
+            "seed": self.seed, "least_steps": self.least, "most_steps": self.most,
+        } | own  # fmt: skip
+
+    @property
+    def kind(self) -> str:
+        """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
+        name, arrangement, ahead = self.arrangement.name, self.arrangement, self.presampled
+        name += f", M = {arrangement.actor_nodes}" * (name == NODES)
+        if self.library:
+            return self.library
+        if self.changes:
+            return ", ".join([name, *(f"{WORDS.get(key, key)} = {value:g}" for _, key, value in self.changes)])
+        if arrangement.transport != "shared":
+            return f"{name}, {arrangement.transport}"
+        if self.settings.algorithm == "dyna_q":
+            return f"{name}, W = {arrangement.model_workers}, c = {arrangement.cap}"
+        if name == COPIES:
+            return f"{name}, P = {arrangement.processes}, {arrangement.sync}, k = {arrangement.every}"
+        if arrangement.learners > 1:
+            averaged = f", H = {arrangement.period}" if arrangement.sync == LOCAL else ""
+            return f"{name}, {arrangement.learners} learners, {arrangement.sync}{averaged}"
+        return f"{name}, D = {ahead}" if name == "pipelined" or ahead else name
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others, for people."""
+        return f"{self.task}: {self.kind}, seed {self.seed}"
+
+
+def average_locally(count: int, period: int) -> Arrangement:
+    """Return learners that each have weights and a bank of their own, averaged every ``period`` steps."""
+    return dataclasses.replace(APART, learners=count, sync=LOCAL, period=period, banks=count, strategy=BANKED)
+
+
+def list_copies(asked: Namespace, everys: Sequence[int], usual: int = USUAL) -> Iterator[Arrangement]:
+    """Yield copies by each sync and interval between meetings; one copy alone is the serial loop."""
+    for count in asked.processes:
+        for sync in asked.syncs if count > 1 else ():
+            for every in everys if count == 2 else [usual]:
+                yield Arrangement(name=COPIES, processes=count, sync=sync, every=every)
+        if count == 1:
+            yield Arrangement(name=COPIES)
+
+
+def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
+    """Return the runs of each name, by no seed yet: of the workload that is ``asked``, or of those of an algorithm."""
+    task, own = asked.workload, training.load(asked.workload).replay.presampled
+    dyna_q = [Arrangement(name=COPIES, model_workers=count, cap=cap, **OF_WORKERS[count > 0]) for count, cap in WORKERS]
+    of_memr = [(), (("model", "segments", SEGMENTS),), *((("replay", "alpha", alpha),) for alpha in ALPHAS)]
+    kinds = {name: [Trained(task, arrangement, own)] for name, arrangement in {**KINDS, **OVER_NODES}.items()}
+    return kinds | {
+        "pipelined": [Trained(task, PIPELINED, max(own, 1))],
+        DEEPER: [Trained(task, PIPELINED, max(depth, 1)) for depth in asked.depths],
+        LOCAL: [Trained(task, average_locally(*pair), own) for pair in asked.periods],
+        COPIES: [Trained(task, copies, own) for copies in list_copies(asked, asked.every)],
+        "a3c": [Trained("cartpole_a3c", copies) for copies in list_copies(asked, [1], usual=1)],
+        "dyna_q": [Trained("cartpole_dyna_q", copies) for copies in dyna_q],
+        "memr": [Trained("pendulum_sac", SERIAL), *(Trained("pendulum_memr", SERIAL, 0, each) for each in of_memr)],
+        "batches": [Trained("pendulum_td3", SERIAL, 0, (("learner", "batch", size),)) for size in SIZES],
+        "samplers": [Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS],
+        "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in WAYS],
+        LIBRARIES: [Trained("pendulum_sac", SERIAL, library=library) for library in with_sac()],
+        SCALING: [],
+    }
+
+
+def list_runs(asked: Namespace) -> Iterator[Trained]:
+    """Yield the runs of the named kinds, seed by seed, so that those compared run near each other in time.
+
+    ``asked``: the options of the command; ``most`` environment steps, 0 for as many as the workload has.
+    """
+    kinds = list_kinds(asked)
+    for seed, run in itertools.product(asked.seeds, [run for name in asked.only for run in kinds[name]]):
+        limits = {"least": asked.least, "most": asked.most or training.load(run.task).steps}
+        yield dataclasses.replace(run, seed=seed, test_episodes=asked.test_episodes, **limits)
+
+
+NETWORKS = ((128, 128), (256, 256), (1024, 1024, 1024, 1024))
+BATCHES = (64, 1_024, 8_192)
+STEP_PERIODS = (1, 5, 10, 25)
+LONG = 1e10  # weights times records of a step, from which on only the least and the longest period are timed
+RECORDS = 20_000  # of the replay
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Gradient steps by learners alone, with the names of a record's fields.
+
+    The replay is filled beforehand and actors stand still, so that only learners compute. Cells of one learner are of
+    whole batches, and of the part of a batch that each of L learners has, from which Eq. 5.5 of [Zhang2022] is made.
+    """
+
+    task: str
+    hidden: tuple[int, ...]
+    batch: int
+    learners: int = 1
+    period: int = 1
+    op: ClassVar[str] = "gradient step"
+    capacity: ClassVar[int] = RECORDS
+    fanout: ClassVar[int] = 16
+
+    @property
+    def contestant(self) -> str:
+        """The implementation of the learners."""
+        return learners.default(self.settings)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Learners apart, each on a core and with a bank of its own; the actor, which stands still, is on the last."""
+        cores = allowed_cpus()
+        own = (*cores[-self.learners :], cores[-1]) if len(cores) >= self.learners else ()
+        several = average_locally(self.learners, self.period) if self.learners > 1 else APART
+        return dataclasses.replace(several, ratio="free", cores=own)
+
+    @cached_property
+    def settings(self) -> Workload:
+        """The workload with this network and batch."""
+        task, replace = training.load(self.task), dataclasses.replace
+        learner = replace(task.learner, batch=self.batch, learning_starts=self.learners)  # fewer than a batch
+        replay = replace(task.replay, capacity=self.capacity, fanout=self.fanout)
+        return replace(task, network=replace(task.network, hidden=self.hidden), learner=learner, replay=replay)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further fields of the record."""
+        own = {"workload": self.task, "hidden": list(self.hidden), "learners": self.learners}
+        return own | ({"sync": LOCAL, "period": self.period} if self.learners > 1 else {})
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others, for people."""
+        several = f", averaged every {self.period}" if self.learners > 1 else ""
+        return f"{network_name(self.hidden)}, B = {self.batch:,}, L = {self.learners}{several}"
+
+
+def list_steps(task: str) -> Iterator[list[Stepped]]:
+    """Yield the cells of gradient steps of learners alone, those that are timed in alternation together."""
+    for hidden, batch in itertools.product(NETWORKS, BATCHES):
+        weights = sum(inputs * outputs for inputs, outputs in itertools.pairwise(hidden))
+        periods = (STEP_PERIODS[0], STEP_PERIODS[-1]) if weights * batch > LONG else STEP_PERIODS
+        several = (Stepped(task, hidden, batch, LEARNERS, period) for period in periods)
+        yield [Stepped(task, hidden, batch), *several, Stepped(task, hidden, batch // LEARNERS)]

@@ -39,138 +39,152 @@ Copies have a second table, of the four figures of [StoneSachdev]: episodes of a
 minutes until solved, and the speed-up over one copy by the same seed.
 """
 
-import argparse
 import dataclasses
-import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dse import learning_runs
 from dse.records import Record
 from impls.terminal import aligned, plural
-from impls.training.arrangement import COPIES, COPY_SYNCS
+from impls.training.arrangement import COPY_SYNCS
 
-from ...arguments import add_common, add_list, add_names, add_numbers, add_python, among, at_least, parser_of
-from ...run import Stamp, Tally, file_of, latest, show
-from ...run import run as run_cells
+from ...arguments import DEFAULT, add_list, add_names, add_numbers, add_python, among, at_least
 from ...timing import Timing
+from ...topic import Topic
 from ...workers import ask_once, has_libraries
 from ..profile.command import try_environments
-from . import scaling
-from .cells import (
-    ABLATIONS,
-    ALGORITHMS,
-    DEPTHS,
-    EVERY,
-    LIBRARIES,
-    LOCAL,
-    NAMES,
-    OVER_NODES,
-    PERIODS,
-    PRIMITIVE,
-    PROCESSES,
-    SCALING,
-    USUAL,
-    Trained,
-    runs,
-)
+from . import LIBRARIES, NAMES, SCALING, UNUSUAL, USUAL, Stepped, Trained, list_runs, list_steps
 
-FILE = "learning.jsonl"
 MODULE = f"{__package__}.worker"
 SEEDS = (10, 11, 12, 13, 14)
+DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] besides the least: 0 apart, 1 where a keeper samples ahead
+PROCESSES, EVERY = (1, 2, 4), (1, 4, 16, 64)  # copies; gradient steps k between meetings, of two copies
+PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 LEAST, TESTS = 30_000, 100
 LIMIT_SECONDS = 600.0  # of a run
 ENDS = ("median", "low", "high")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Train; return the exit code: 0 done, 1 where runs failed. RecordError where that cannot be done."""
-    options = _parser().parse_args(arguments)
-    limits = {"least": options.least, "most": options.most or 0, "test_episodes": options.test_episodes}
-    copies = options.processes, options.every, options.syncs
-    axes = options.depths, options.periods, options.seeds, *copies
-    trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
-    _check(trained, options.most)
-    path = file_of(options, FILE)
-    try_environments(
-        () if options.dry_run else {cell.task: cell.settings for cell in trained if not cell.library}.values()
-    )
-    pythons = [options.python] if LIBRARIES in options.only else []
-    has_libraries(options, is_needed=bool(pythons))
-    measured = functools.partial(_measured, python=options.python)
-    tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, measured, "run", options, pythons)
-    grid = list(scaling.groups(options.workload)) if SCALING in options.only else []
-    more, steps = _kept(grid, path, learning_runs.STEP_PRIMITIVE, _timed, "cell", options)
-    rows, factors = summary(found), learning_runs.step_rows(steps)
-    tables = [*_lines(rows)] if trained else []
-    if reached := learning_runs.figures_of(learning_runs.latest(found)):
-        head = ("copies, until solved", "solved", *learning_runs.FIGURES)
-        tables += ["", *aligned([head, *learning_runs.write_figures(reached)])]
-    tables += aligned([learning_runs.STEP_HEAD, *learning_runs.write_step_rows(factors)]) if grid else []
-    return show(tally + more, path, options, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
+class Learning(Topic):
+    """Training runs, each by a seed and a group of its own, and gradient steps of learners alone."""
+
+    primitive, unit, has_sentinels = learning_runs.PRIMITIVE, "run", False
+    example = "--only serial,apart --seeds 10,11"
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the kinds of runs, what some of them vary, and how long each is."""
+        parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help=DEFAULT)
+        usual, names = tuple(name for name in NAMES if name not in UNUSUAL), ", ".join(NAMES)
+        kinds = f"of {names} (default: all but {', '.join(UNUSUAL)})"
+        add_list(parser, "only", among("run", *NAMES), default=usual, help=kinds)
+        depths = "D of the runs named depths (default: 10,50,200)"
+        add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help=depths)
+        pairs = ",".join(f"{count}x{period}" for count, period in PERIODS)
+        add_list(parser, "periods", _pair, default=PERIODS, help=f"LxH of the runs named local (default: {pairs})")
+        add_list(parser, "processes", at_least(1, "P"), default=PROCESSES, help="P of the copies (default: 1,2,4)")
+        every = f"k, gradient steps between meetings of 2 copies (default: 1,4,16,64); of other numbers {USUAL}"
+        add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
+        add_names(parser, "syncs", "sync", COPY_SYNCS, "by which copies' weights meet")
+        add_list(parser, "seeds", at_least(0, "seed"), default=SEEDS, help="default: 10,11,12,13,14")
+        tests = {"test-episodes": (TESTS, "fresh episodes that the best weights are tested on")}
+        add_numbers(parser, least=(LEAST, "environment steps of a solved run"), **tests)
+        most = "of any run (default and, but for copies, the most: the workload's own)"
+        parser.add_argument("--most", type=at_least(1, "most"), help=most)
+        add_python(parser)
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self._runs = list(dict.fromkeys(list_runs(options)))
+        for run in self._runs:
+            _check(run, options.most)
+        self.libraries = [options.python] if LIBRARIES in options.only else []
+        has_libraries(options, is_needed=bool(self.libraries))
+        self._parts = [self, *([_Steps(options)] if SCALING in options.only else [])]
+
+    def parts(self) -> Sequence[Topic]:
+        """Return the runs, and the gradient steps where they are asked for."""
+        return self._parts
+
+    def cells(self) -> list[list[Trained]]:
+        """Return the runs."""
+        return [[run] for run in self._runs]
+
+    def open(self, stack: ExitStack) -> None:
+        """Make each environment once, so that what one lacks is said before anything is recorded."""
+        try_environments({run.task: run.settings for run in self._runs if not run.library}.values())
+
+    def measure(self, cells: Sequence[Trained]) -> Iterator[Record]:
+        """Train each in a process of its own, by the interpreter that has its library, and yield its record."""
+        for run in cells:
+            python = self.options.python if run.library else Path(sys.executable)
+            request = dataclasses.asdict(run) | {"arrangement": run.arrangement.to_dict()}
+            answer = ask_once(python, MODULE, LIMIT_SECONDS, "train", run=request)
+            if "failed" in answer:
+                yield self.stamp.record(run, "failed", reason=answer["failed"])
+            elif samples := _seconds(answer["points"]):
+                limits, packages = answer.pop("limits", None), answer.pop("packages", None)
+                stamp = self.stamp.for_packages(packages) if packages else self.stamp
+                solved = {"solved_at": run.settings.evaluation.solved}
+                yield stamp.timed(run, Timing(samples, 1), {}, answer | solved, reason=limits)
+            else:
+                reason = f"{plural(answer['steps'], 'step')} are too few to evaluate"
+                yield self.stamp.record(run, "skipped", reason=reason)
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the five metrics of the runs that are asked for, the figures of copies, and the scaling factors."""
+        asked = {part.key(cell) for part in self._parts for group in part.cells() for cell in group}
+        own = [record for record in found if record.cell in asked]
+        runs = [record for record in own if record.primitive == self.primitive]
+        rows, factors = _summarize(runs), learning_runs.step_rows(own)
+        tables = [*_lines(rows)] if self._runs else []
+        if reached := learning_runs.figures_of(learning_runs.latest(runs)):
+            head = ("copies, until solved", "solved", *learning_runs.FIGURES)
+            tables += ["", *aligned([head, *learning_runs.write_figures(reached)])]
+        if SCALING in self.options.only:
+            tables += aligned([learning_runs.STEP_HEAD, *learning_runs.write_step_rows(factors)])
+        return {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""]
 
 
-def _check(trained: Sequence[Trained], most: int | None) -> None:
-    """Raise ValueError, or TrainingError, for runs that would end before they are evaluated, or cannot begin."""
-    for cell in trained:
-        learner, interval = cell.settings.learner, cell.settings.evaluation.interval
-        cell.arrangement.check(cell.settings)
-        learns = -(-learner.learning_starts // learner.update_interval) * learner.update_interval
-        first = (learns // interval + 1) * interval
-        if most is not None and most < first:
-            raise ValueError(f"--most must be at least {first}, where {cell.task} is first evaluated, not {most}")
+class _Steps(Topic):
+    """Gradient steps of learners alone, the cells of a group in alternation in a process of their own."""
+
+    primitive, has_sentinels = learning_runs.STEP_PRIMITIVE, False
+
+    def cells(self) -> list[list[Stepped]]:
+        """Return the networks, batches and periods."""
+        return list(list_steps(self.options.workload))
+
+    def measure(self, cells: Sequence[Stepped]) -> Iterator[Record]:
+        """Time these cells, and yield their records."""
+        requests = [dataclasses.asdict(cell) for cell in cells]
+        answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "step", run=requests)
+        for cell, found in zip(cells, answer.get("answers", [None] * len(cells)), strict=True):
+            if found is None:
+                yield self.stamp.record(cell, "failed", reason=answer["failed"])
+                continue
+            average = {"average_seconds": found["average_seconds"]}
+            yield self.stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), {}, average)
 
 
-Cell = TypeVar("Cell", Trained, scaling.Stepped)
+def _check(run: Trained, most: int | None) -> None:
+    """Raise ValueError, or TrainingError, for a run that would end before it is evaluated, or cannot begin."""
+    learner, interval = run.settings.learner, run.settings.evaluation.interval
+    run.arrangement.check(run.settings)
+    learns = -(-learner.learning_starts // learner.update_interval) * learner.update_interval
+    first = (learns // interval + 1) * interval
+    if most is not None and most < first:
+        raise ValueError(f"--most must be at least {first}, where {run.task} is first evaluated, not {most}")
 
 
-def _kept(
-    groups: Sequence[Sequence[Cell]],
-    path: Path,
-    primitive: str,
-    measure: Callable[..., Iterator[Record]],
-    unit: str,
-    options: argparse.Namespace,
-    libraries: Sequence[Path] = (),
-) -> tuple[Tally, list[Record]]:
-    """Measure the cells that have no record yet, by groups; return the outcome, and the records of all.
-
-    ``libraries``: interpreters that have other libraries, where these are timed.
-    """
-    stamp = Stamp.of_this_run(__name__, primitive, libraries)
-    measured = functools.partial(measure, stamp=stamp)
-    tally = run_cells(groups, path, stamp, measured, options, unit=unit, describe=lambda cell: cell.label)
-    return tally, latest(record for record in stamp.known(path) if record.cell in {*tally.keys})
-
-
-def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Record]:
-    """Time gradient steps of these cells in alternation, in a process of their own, and yield their records."""
-    requests = [cell.request for cell in cells]
-    answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "step", run=requests)
-    if "failed" in answer:
-        yield from (stamp.record(cell, "failed", reason=answer["failed"]) for cell in cells)
-        return
-    for cell, found in zip(cells, answer["answers"], strict=True):
-        average = {"average_seconds": found["average_seconds"]}
-        yield stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), metrics=average)
-
-
-def _measured(cells: Sequence[Trained], stamp: Stamp, python: Path) -> Iterator[Record]:
-    """Train each of these runs in a process of its own, and yield its record; ``python`` has the other libraries."""
-    for cell in cells:
-        own = python if cell.library else Path(sys.executable)
-        answer = ask_once(own, MODULE, LIMIT_SECONDS, "train", run=cell.request)
-        if "failed" in answer:
-            yield stamp.record(cell, "failed", reason=answer["failed"])
-        elif samples := _seconds(answer["points"]):
-            ended = {**answer, "solved_at": cell.settings.evaluation.solved}
-            reason, packages = ended.pop("limits", None), ended.pop("packages", stamp.machine.get("packages"))
-            own = dataclasses.replace(stamp, machine=stamp.machine | {"packages": packages})
-            yield own.timed(cell, Timing(samples, 1), {}, ended, reason=reason)
-        else:
-            yield stamp.record(cell, "skipped", reason=f"{plural(answer['steps'], 'step')} are too few to evaluate")
+def _pair(text: str) -> tuple[int, int]:
+    """Return (L, H) of a text such as 2x10."""
+    learners, _, period = text.partition("x")
+    return at_least(2, "L")(learners), at_least(1, "H")(period)
 
 
 def _seconds(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -180,7 +194,7 @@ def _seconds(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple((b[2] - a[2]) / (b[1] - a[1]) for a, b in stretches[1:] or stretches)
 
 
-def summary(found: Sequence[Record]) -> list[dict[str, Any]]:
+def _summarize(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row for each kind of run: its seeds, and what those with a time reached."""
     reached = learning_runs.metrics_of(learning_runs.latest(found))
     rows = []
@@ -215,31 +229,3 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     heads = ("run", "solved", *(name.replace("_", " ") for name in learning_runs.METRICS))
     units = ("", "", *(unit for unit, _ in learning_runs.METRICS.values()))
     yield from aligned([heads, units, *((row["run"], *learning_runs.write_metrics(row["metrics"])) for row in rows)])
-
-
-def _pair(text: str) -> tuple[int, int]:
-    """Return (L, H) of a text such as 2x10."""
-    learners, _, period = text.partition("x")
-    return at_least(2, "L")(learners), at_least(1, "H")(period)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
-    parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    unusual = (*OVER_NODES, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
-    usual, left_out = tuple(name for name in NAMES if name not in unusual), f"default: all but {', '.join(unusual)}"
-    add_list(parser, "only", among("run", *NAMES), default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
-    add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
-    pairs = ",".join(f"{count}x{period}" for count, period in PERIODS)
-    add_list(parser, "periods", _pair, default=PERIODS, help=f"LxH of the runs named local (default: {pairs})")
-    add_list(parser, "processes", at_least(1, "P"), default=PROCESSES, help="P of the copies (default: 1,2,4)")
-    every = f"k, gradient steps between meetings of 2 copies (default: 1,4,16,64); of other numbers {USUAL}"
-    add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
-    add_names(parser, "syncs", "sync", COPY_SYNCS, "by which copies' weights meet")
-    add_list(parser, "seeds", at_least(0, "seed"), default=SEEDS, help="default: 10,11,12,13,14")
-    tests = {"test-episodes": (TESTS, "fresh episodes that the best weights are tested on")}
-    add_numbers(parser, least=(LEAST, "environment steps of a solved run"), **tests)
-    most = "of any run (default and, but for copies, the most: the workload's own)"
-    parser.add_argument("--most", type=at_least(1, "most"), help=most)
-    add_python(parser)
-    return add_common(parser)

@@ -5,7 +5,6 @@
 """
 
 import contextlib
-import copy
 import math
 import sys
 import time
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from impls.training import TrainingError, algorithms, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
-from impls.training.arrangement import COPIES, Arrangement
+from impls.training.arrangement import Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
@@ -30,8 +29,7 @@ from impls.training.workload import Workload
 from ...clock import ALL_CPUS, pin
 from ...worker import installed, serve, threads
 from .. import loops
-from .cells import settings_of
-from .scaling import RECORDS, Stepped
+from . import RECORDS, Stepped, Trained
 
 
 class Library:
@@ -55,18 +53,13 @@ class Library:
         """Gradient steps so far."""
         return self._trainer.updates
 
+    # Between two turns a library's loop stands still, and it tells of no episodes.
+    paused, ended = staticmethod(contextlib.nullcontext), staticmethod(tuple)
+
     def advance(self) -> tuple[()]:
-        """Take a step of the environment and a gradient step."""
+        """Take a step of the environment and a gradient step; return no episodes."""
         self._trainer.turn()
-        return self.ended()
-
-    def ended(self) -> tuple[()]:
-        """Return no episodes: a library does not tell of them."""
         return ()
-
-    def paused(self) -> contextlib.nullcontext[None]:
-        """Do nothing: the loop stands still between two turns."""
-        return contextlib.nullcontext()
 
     def act(self, observations: NDArray[Any], *_: object) -> NDArray[Any]:
         """Choose actions without exploration."""
@@ -74,11 +67,11 @@ class Library:
 
     def weights(self) -> Any:
         """A copy of the policy's weights."""
-        return copy.deepcopy(self._trainer.policy.state_dict())
+        return self._trainer.copy_policy()
 
     def load_weights(self, weights: Any) -> None:
         """Let the policy act by other weights."""
-        self._trainer.policy.load_state_dict(weights)
+        self._trainer.load_policy(weights)
 
     def close(self) -> None:
         """End what the library has started."""
@@ -93,7 +86,9 @@ class _Session:
 
     def train(self, run: dict[str, Any]) -> dict[str, Any]:
         """Train by one seed to the end; return the curve, the rates and the test."""
-        return _done(lambda: trained(**run))
+        changes = tuple(map(tuple, run["changes"]))
+        asked = Trained(**run | {"arrangement": Arrangement.of(run["arrangement"]), "changes": changes})
+        return _done(lambda: train(asked))
 
     def step(self, run: list[dict[str, Any]]) -> dict[str, Any]:
         """Take gradient steps from full replays, while actors stand still; return the times of each of the cells."""
@@ -194,29 +189,19 @@ def _random_records(workload: Workload, count: int, rng: np.random.Generator) ->
     return records | {"action": rng.integers(workload.action.choices, size=count)}
 
 
-def trained(
-    task: str,
-    arrangement: dict[str, Any],
-    presampled: int,
-    seed: int,
-    least: int,
-    most: int,
-    test_episodes: int,
-    changes: Sequence[Sequence[Any]] = (),
-    library: str = "",
-) -> dict[str, Any]:
+def train(asked: Trained) -> dict[str, Any]:
     """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
-    workload = settings_of(task, presampled, most * (arrangement["name"] == COPIES), tuple(map(tuple, changes)))
+    workload = asked.settings
     with contextlib.ExitStack() as stack:
         environment = Environment(workload)
         stack.callback(environment.close)
-        other = Library(library, workload, seed) if library else None
-        loop = other or _loop_of(workload, Arrangement.of(arrangement), seed)
+        other = Library(asked.library, workload, asked.seed) if asked.library else None
+        loop = other or _loop_of(workload, asked.arrangement, asked.seed)
         stack.callback(loop.close)
         run = _Run(workload, loop, environment)
-        most = min(most, workload.steps)
-        run.train(min(least, most), most)
-        return run.answer(test_episodes) | (other.about if other else {})
+        most = min(asked.most, workload.steps)
+        run.train(min(asked.least, most), most)
+        return run.answer(asked.test_episodes) | (other.about if other else {})
 
 
 def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:

@@ -13,190 +13,171 @@ cpu     CPU time of the process over the steps of a block
 With --batches, as [Zhang2023, Fig. 14] has it, loops of every batch take turns, and those of one are compared.
 """
 
-import argparse
 import dataclasses
-import functools
-import json
 import math
 import sys
-from collections import Counter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dse import platforms, records, stats
-from dse.records import Record, Status, twins
+from dse import platforms, stats
+from dse.records import Record, in_order, twins
 from impls import training
+from impls.terminal import aligned
 
-from ...arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from ...arguments import add_list, add_numbers, add_python, among, at_least
 from ...libraries.base import Loop, roles
-from ...run import Stamp, Tally, exit_code, file_of, show_cells
 from ...timing import Timing
-from ...workers import Bounded, WorkerError, refusal
+from ...topic import Topic
+from ...workers import Bounded, Untimed, WorkerError, refusal
 from ..profile.cells import Cell
 from . import WORKLOAD, names, workload
 
 MODULE = "benchmarks.topics.loops.worker"
-PRIMITIVE = "loop_peer"
 OPS = ("clean", "median", "cpu")  # seconds of an environment step with its gradient step, by these clocks
 RATIO_WITHIN = 0.01  # of one gradient step an environment step
-
-
-def loop_of(name: str, environments: int, batch: int = 0) -> Cell:
-    """Return a training loop with N environments, under the names of a record; its ``op`` is to be a clock.
-
-    ``batch`` records of a gradient step; 0: as many as the workload has.
-    """
-    kind, own = roles(Loop)[name], workload(batch)
-    options = {"workload": WORKLOAD, "identity": training.identity(own)}
-    options |= {"environments": environments, "replay": kind.replay} | ({"batch": batch} if batch else {})
-    return Cell(name, "", options, own.learner.batch, capacity=own.replay.capacity, fanout=kind.fanout)
-
-
-@dataclass(eq=False)
-class Member:
-    """A loop in a process of its own; ``reason`` says why it has no time, once it has none."""
-
-    loop: Cell
-    stamp: Stamp
-    worker: Bounded | None = None
-    status: Status = "ok"
-    reason: str | None = None
-    affinity: list[int] = field(default_factory=list)
-    blocks: list[dict[str, Any]] = field(default_factory=list)
-
-    def start(self, stack: ExitStack, python: Path, seed: int, warm_up: int) -> None:
-        """Start its process, there make the loop, and let it take a given number of environment steps."""
-        kind = roles(Loop)[self.loop.contestant]
-        own = Path(sys.executable) if kind.is_ours else python
-        if not own.exists():
-            self.status, self.reason = "skipped", f"{own}: no such interpreter; install the libraries first: make peers"
-            return
-        self.worker = stack.enter_context(Bounded(own, module=MODULE))
-        asked = {"environments": self.loop.options["environments"], "batch": self.loop.batch}
-        answer = self._ask("prepare", name=self.loop.contestant, **asked, seed=seed, warm_up=warm_up)
-        if self.reason is None:
-            self.affinity = answer["affinity"]
-            self.stamp = dataclasses.replace(self.stamp, machine={**self.stamp.machine, "packages": answer["packages"]})
-            self._notes = [*kind.limits, *filter(None, [answer["remark"]])]
-
-    def run(self, seconds: float) -> None:
-        """Let the loop run for a block, unless it has failed."""
-        if self.reason is None and "steps" in (answer := self._ask("block", seconds=seconds)):
-            self.blocks.append(answer)
-
-    def end(self) -> None:
-        """End what the process has started, and the process."""
-        if self.worker:
-            if self.reason is None:
-                self._ask("close")
-            self.worker.close()
-
-    def _ask(self, what: str, **arguments: Any) -> dict[str, Any]:
-        assert self.worker is not None
-        try:
-            answer = self.worker.ask(what, **arguments)
-        except WorkerError as error:
-            answer = {"failed": str(error)}
-        if refused := refusal(answer):
-            self.status, self.reason = refused.status, refused.reason
-        return answer
-
-    def records(self, utc: str, again: bool = False) -> Iterator[Record]:
-        """Yield a record for each clock; all of a run have the same ``utc``."""
-        steps, updates = (sum(block[name] for block in self.blocks) for name in ("steps", "updates"))
-        if self.reason is None and abs(updates / steps - 1) > RATIO_WITHIN:
-            self.status = "failed"
-            self.reason = f"{updates / steps:.3f} gradient steps an environment step, not 1 within {RATIO_WITHIN:g}"
-        named = {"utc": utc, **({"primitive": f"{PRIMITIVE}_again"} if again else {})}
-        for op in OPS:
-            cell = dataclasses.replace(self.loop, op=op)
-            if self.reason is not None:
-                yield self.stamp.record(cell, self.status, reason=self.reason, **named)
-                continue
-            seconds = sum(block["seconds"] for block in self.blocks)
-            where = {"affinity": self.affinity}
-            counts = {"steps": steps, "gradient_steps": updates, "seconds": seconds}
-            timing = Timing(tuple(block[op] for block in self.blocks), steps // len(self.blocks))
-            yield self.stamp.timed(cell, timing, where, counts, reason="; ".join(self._notes) or None, **named)
-
-
-FILE = "training-peers.jsonl"
 ROUNDS, BLOCK_SECONDS, WARM_UP = 15, 1.0, 1_500
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Measure; return the exit code: 0 done, 1 where loops failed. RecordError where that cannot be done."""
-    options = _parser().parse_args(arguments)
-    if (most := max(options.batches)) > (room := workload().replay.capacity):
-        raise ValueError(f"--batches is at most {room}, the records of the replay, not {most}")
-    chosen = [name for name in names() if name in (options.contestants or names())]
-    sizes = [(name, count) for name in chosen for count in roles(Loop)[name].environments]
-    loops = [loop_of(*size, batch) for batch in options.batches for size in sizes]
-    path, stamp = file_of(options, FILE), Stamp.of_this_run(__name__, PRIMITIVE)
-    if options.dry_run:
-        return show_cells([stamp.cell(dataclasses.replace(loop, op=op)) for loop in loops for op in OPS], 0, options)
-    with records.Writer(path) as writer:
-        for record in _measured(loops, stamp, options):
-            writer.append(record)
-    found = summary(latest(path))
-    print(json.dumps({"file": str(path), **found}) if options.json else "\n".join([*lines(found), str(path)]))
-    failures = [f"{row['loop']}, {row['reason']}" for row in found["absent"] if row["status"] == "failed"]
-    skipped = Counter(row["reason"] for row in found["absent"] if row["status"] == "skipped")
-    return exit_code(Tally(len(loops), reasons=skipped, failures=failures), path)
-
-
-def latest(path: Path) -> list[Record]:
-    """Return the records of the latest run in a file: those of the last moment."""
-    found = [record for record in records.read_file(path) if record.primitive.startswith(PRIMITIVE)]
-    return [record for record in found if record.utc == records.in_order(found)[-1].utc]
-
-
-def _measured(loops: Sequence[Cell], stamp: Stamp, options: argparse.Namespace) -> Iterator[Record]:
-    """Yield the records of all loops, and of an A/A twin of the first that runs."""
-    rng = np.random.default_rng(options.seed)
-    with ExitStack() as stack:
-        start = functools.partial(Member.start, stack=stack, python=options.python, seed=options.seed)
-        members = [Member(loop, stamp) for loop in loops]
-        for at, member in enumerate(members, 1):
-            _told(options, f"{at} of {len(members)}: {label(member.loop)}")
-            start(member, warm_up=options.warmup)
-            stack.callback(member.end)
-        twin = next((Member(member.loop, stamp) for member in members if member.reason is None), None)
-        twins = [twin] if twin else []
-        for member in twins:
-            start(member, warm_up=options.warmup)
-            stack.callback(member.end)
-        running = [member for member in (*members, *twins) if member.reason is None]
-        seconds = options.rounds * options.block * len(running)
-        _told(options, f"{options.rounds} rounds of {len(running)} loops, {seconds:.0f} s")
-        for _ in range(options.rounds):
-            for at in rng.permutation(len(running)):
-                running[at].run(options.block)
-    utc = platforms.now()
-    for member in (*members, *twins):
-        yield from member.records(utc, again=member in twins)
-
-
-def _told(options: argparse.Namespace, sentence: str) -> None:
-    if not options.json:
-        print(sentence, file=sys.stderr, flush=True)
-
-
 OURS = "fanout"
 SAID = {"clean": "by clean steps", "cpu": "by CPU time"}
 
 
-def summary(found: Sequence[Record]) -> dict[str, Any]:
+class Member:
+    """A loop in a process of its own; ``untimed`` says why it has no time, once it has none."""
+
+    def __init__(self, loop: Cell, options: Namespace, stack: ExitStack) -> None:
+        """Start the process, make the loop there and let it take the environment steps of the warm-up."""
+        kind = roles(Loop)[loop.contestant]
+        self.loop, self.blocks = loop, list[dict[str, Any]]()
+        self.untimed: Untimed | None = None
+        python = Path(sys.executable) if kind.is_ours else options.python
+        if not python.exists():
+            reason = f"{python}: no such interpreter; install the libraries first: make peers"
+            self.untimed = Untimed("skipped", reason)
+            return
+        self._worker = stack.enter_context(Bounded(python, module=MODULE))
+        stack.callback(self.ask, "close")
+        asked = {"environments": loop.options["environments"], "batch": loop.batch}
+        about = self.ask("prepare", name=loop.contestant, **asked, seed=options.seed, warm_up=options.warmup)
+        self.affinity, self.packages = about.get("affinity"), about.get("packages", {})
+        self.notes = "; ".join(filter(None, [*kind.limits, about.get("remark")])) or None
+
+    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """Ask the process, unless the loop has failed; return its answer."""
+        if self.untimed:
+            return {}
+        try:
+            answer = self._worker.ask(what, **arguments)
+        except WorkerError as error:
+            answer = {"failed": str(error)}
+        self.untimed = refusal(answer)
+        return answer
+
+    def run(self, seconds: float) -> None:
+        """Let the loop run for a block, unless it has failed."""
+        if "steps" in (block := self.ask("block", seconds=seconds)):
+            self.blocks.append(block)
+
+    def total(self, name: str) -> Any:
+        """Add up what blocks counted: steps, updates or seconds."""
+        return sum(block[name] for block in self.blocks)
+
+
+class Loops(Topic):
+    """All loops, whose blocks of time take turns; the records of a run have one moment."""
+
+    primitive, unit, has_sentinels, resumes = "loop_peer", "", False, False
+    file = "training-peers.jsonl"
+    example = "--contestants fanout,tianshou"
+    seed_of = "environments, weights and order"
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the loops, their batches, and how long each runs."""
+        add_list(parser, "contestants", among("loop", *names()), help=f"of {', '.join(names())} (default: all)")
+        batches = f"records of a gradient step B (default: the workload's, {workload().learner.batch})"
+        add_list(parser, "batches", at_least(1, "B"), default=(0,), help=batches)
+        warm_up = "environment steps before the first block, the first 1,000 without gradient steps"
+        blocks = {"rounds": (ROUNDS, "blocks of each loop"), "block": (BLOCK_SECONDS, "seconds of a block")}
+        add_numbers(parser, **blocks, warmup=(WARM_UP, warm_up))
+        add_python(parser)
+
+    def __init__(self, options: Namespace) -> None:
+        if (most := max(options.batches)) > (room := workload().replay.capacity):
+            raise ValueError(f"--batches is at most {room}, the records of the replay, not {most}")
+        super().__init__(options)
+        self.libraries = [options.python]
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the clocks of each loop of each batch, in one group."""
+        chosen = [name for name in names() if name in (self.options.contestants or names())]
+        sizes = [(name, count) for name in chosen for count in roles(Loop)[name].environments]
+        return [[_cell(*size, batch, op) for batch in self.options.batches for size in sizes for op in OPS]]
+
+    def measure(self, cells: Sequence[Cell]) -> Iterator[Record]:
+        """Yield the records of all loops, and of an A/A twin of the first that runs."""
+        rng, options = np.random.default_rng(self.options.seed), self.options
+        loops, members = cells[:: len(OPS)], list[Member]()
+        with ExitStack() as stack:
+            for at, loop in enumerate(loops, 1):
+                self._say(f"{at} of {len(loops)}: {label(loop)}")
+                members.append(Member(loop, options, stack))
+            twins = [Member(one.loop, options, stack) for one in [one for one in members if not one.untimed][:1]]
+            running = [member for member in (*members, *twins) if not member.untimed]
+            seconds = options.rounds * options.block * len(running)
+            self._say(f"{options.rounds} rounds of {len(running)} loops, {seconds:.0f} s")
+            for _ in range(options.rounds):
+                for at in rng.permutation(len(running)):
+                    running[at].run(options.block)
+        fields = {"utc": platforms.now()}
+        for member in members:
+            yield from self._records(member, **fields)
+        for member in twins:
+            yield from self._records(member, **fields, primitive=f"{self.primitive}_again")
+
+    def _say(self, sentence: str) -> None:
+        if not self.options.json:
+            print(sentence, file=sys.stderr, flush=True)
+
+    def _records(self, member: Member, **fields: Any) -> Iterator[Record]:
+        """Yield a record for each clock."""
+        steps, updates = member.total("steps"), member.total("updates")
+        if not member.untimed and abs(updates / steps - 1) > RATIO_WITHIN:
+            ratio = f"{updates / steps:.3f} gradient steps an environment step, not 1 within {RATIO_WITHIN:g}"
+            member.untimed = Untimed("failed", ratio)
+        for op in OPS:
+            cell = dataclasses.replace(member.loop, op=op)
+            if member.untimed:
+                yield self.stamp.record(cell, member.untimed.status, reason=member.untimed.reason, **fields)
+                continue
+            stamp, where = self.stamp.for_packages(member.packages), {"affinity": member.affinity}
+            counts = {"steps": steps, "gradient_steps": updates, "seconds": member.total("seconds")}
+            timing = Timing(tuple(block[op] for block in member.blocks), steps // len(member.blocks))
+            yield stamp.timed(cell, timing, where, counts, reason=member.notes, **fields)
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the rates of the latest run, the fastest first, and how they compare with each of ours."""
+        summary = summarize([record for record in found if record.utc == in_order(found)[-1].utc])
+        return summary, [*write(summary), ""]
+
+
+def _cell(name: str, environments: int, batch: int, op: str) -> Cell:
+    """Return a clock of a training loop; ``batch`` records of a gradient step, 0: as many as the workload has."""
+    kind, own = roles(Loop)[name], workload(batch)
+    options = {"workload": WORKLOAD, "identity": training.identity(own)}
+    options |= {"environments": environments, "replay": kind.replay} | ({"batch": batch} if batch else {})
+    return Cell(name, op, options, own.learner.batch, capacity=own.replay.capacity, fanout=kind.fanout)
+
+
+def summarize(found: Sequence[Record]) -> dict[str, Any]:
     """Return the summary of a run's records, as JSON takes it: rows, the fastest first, and ratios to each of ours.
 
     Rates and ratios are [median, low, high] with their 95 % intervals over blocks.
     """
-    own = [record for record in found if record.primitive == PRIMITIVE]
+    own = [record for record in found if record.primitive == Loops.primitive]
     by_loop: dict[str, dict[str, Record]] = {}
     for record in own:
         by_loop.setdefault(label(record), {})[record.op] = record
@@ -205,7 +186,7 @@ def summary(found: Sequence[Record]) -> dict[str, Any]:
     absent = [(name, ops["clean"]) for name, ops in by_loop.items() if name not in timed]
     return {
         "workload": own[0].options["workload"] if own else None,
-        "noise_floor": stats.noise_floor(twins(found, PRIMITIVE)),
+        "noise_floor": stats.noise_floor(twins(found, Loops.primitive)),
         "rows": [_row(name, timed[name]) for name in ordered],
         "times": {
             name: {
@@ -216,7 +197,7 @@ def summary(found: Sequence[Record]) -> dict[str, Any]:
             for name in sorted(ordered)
             if timed[name]["clean"].contestant == OURS
         },
-        "absent": [{"loop": name, "status": one.status, "reason": one.reason} for name, one in absent],
+        "absent": [{"loop": name, "status": record.status, "reason": record.reason} for name, record in absent],
     }
 
 
@@ -234,7 +215,7 @@ def _row(name: str, ops: dict[str, Record]) -> dict[str, Any]:
     steps, updates, seconds = (record.metrics[count] for count in ("steps", "gradient_steps", "seconds"))
     return {
         "loop": name,
-        "is_ours": record.contestant in (name for name, kind in roles(Loop).items() if kind.is_ours),
+        "is_ours": roles(Loop)[record.contestant].is_ours,
         "replay": record.options["replay"],
         "environments": record.options["environments"],
         "steps_per_second": {op: _rate(ops[op]) for op in OPS},
@@ -255,28 +236,25 @@ def _rate(record: Record) -> list[float]:
     return [1 / record.seconds, 1 / high, 1 / low]
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """Return the summary as text, the answer first."""
+def write(found: dict[str, Any]) -> list[str]:
+    """Write the summary as text, the answer first."""
     rates = {row["loop"]: row["steps_per_second"] for row in found["rows"]}
     text = []
     for name, times in found["times"].items():
         for op, how in SAID.items():
-            beside = [_factor(ratios[op], other, found["noise_floor"]) for other, ratios in times.items()]
+            compared = [_factor(ratios[op], other, found["noise_floor"]) for other, ratios in times.items()]
             rate = f"{name}, {rates[name][op][0]:,.0f} steps/s {how}"
-            text.append(f"{rate}: {'; '.join(beside)}" if beside else rate)
-        text.append(_lost(name, times, found["rows"]))
-    text += ["", *_table(found["rows"]), "", *_throughput(found["rows"]), ""]
+            text.append(f"{rate}: {'; '.join(compared)}" if compared else rate)
+        theirs = [row["loop"] for row in found["rows"] if row["loop"] in times and not row["is_ours"]]
+        ahead = [f"{other} {how}" for other in theirs for op, how in SAID.items() if times[other][op][0] < 1]
+        text.append(
+            f"{name} is slower than {', '.join(ahead)}" if ahead else f"no library's loop is faster than {name}"
+        )
+    text += ["", *_tables(found["rows"]), ""]
     text += [f"{row['loop']}: {row['note']}" for row in found["rows"] if row["note"]]
     text += [f"not timed, {row['loop']}: {row['reason']}" for row in found["absent"]]
     floor = f"a loop timed twice differs by up to {found['noise_floor']:.1%}" if found["rows"] else "nothing was timed"
     return [*text, f"{floor}; * unstable, its interval is wide"]
-
-
-def _lost(name: str, times: dict[str, dict[str, Sequence[float]]], rows: Sequence[dict[str, Any]]) -> str:
-    """Say which libraries' loops are faster, by any clock."""
-    theirs = [row["loop"] for row in rows if row["loop"] in times and not row["is_ours"]]
-    ahead = [f"{other} {how}" for other in theirs for op, how in SAID.items() if times[other][op][0] < 1]
-    return f"{name} is slower than {', '.join(ahead)}" if ahead else f"no library's loop is faster than {name}"
 
 
 def _factor(times: Sequence[float], other: str, floor: float) -> str:
@@ -285,43 +263,17 @@ def _factor(times: Sequence[float], other: str, floor: float) -> str:
     return f"{times[0]:.2f} times {name}'s{bracket}{qualified}{tie}"
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    head = (
-        f"{'steps/s':34}{'clean':>9}{'[95 % interval]':>20}{'median':>9}{'CPU':>9}{'steps':>10}{'ratio':>8}  versions"
-    )
-    text = [head]
+def _tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Write the rates, and the columns of [Hou2023, Table 2]: over the wall time of blocks, CPU in % of all cores."""
+    rates = [("steps/s", "clean", "[95 % interval]", "median", "CPU", "steps", "ratio", "versions")]
+    uses: list[tuple[str, ...]] = [("loop", "CPU %", "sampling Hz", "frame Hz", "update Hz")]
     for row in rows:
         rate = row["steps_per_second"]
-        marks = {op: "*" if op in row["unstable"] else " " for op in OPS}
-        clean, low, high = rate["clean"]
+        clean, median, cpu = (f"{rate[op][0]:,.0f}{'*' if op in row['unstable'] else ''}" for op in OPS)
+        interval = "[{:,.0f}, {:,.0f}]".format(*rate["clean"][1:])
         packages = ", ".join(f"{name} {version}" for name, version in row["packages"].items())
-        text.append(
-            f"{row['loop']:34}{clean:8,.0f}{marks['clean']}{f'[{low:,.0f}, {high:,.0f}]':>20}"
-            f"{rate['median'][0]:8,.0f}{marks['median']}{rate['cpu'][0]:8,.0f}{marks['cpu']}{row['steps']:10,}"
-            f"{row['gradient_steps_per_step']:8.3f}  {packages}"
-        )
-    return text
-
-
-def _throughput(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """List the columns of [Hou2023, Table 2]: over the wall time of a loop's blocks, CPU in percent of all cores."""
-    text = [f"{'loop':34}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
-    for row in rows:
-        rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.0f}"
-        text.append(f"{row['loop']:34}{row['cpu_percent']:8.0f}{rates}")
-    return text
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("peers --training", __doc__, "--contestants fanout,tianshou")
-    add_list(parser, "contestants", among("loop", *names()), help=f"of {', '.join(names())} (default: all)")
-    batches = f"records of a gradient step B (default: the workload's, {workload().learner.batch})"
-    add_list(parser, "batches", at_least(1, "B"), default=(0,), help=batches)
-    add_numbers(
-        parser,
-        rounds=(ROUNDS, "blocks of each loop"),
-        block=(BLOCK_SECONDS, "seconds of a block"),
-        warmup=(WARM_UP, "environment steps before the first block, the first 1,000 without gradient steps"),
-    )
-    add_python(parser)
-    return add_common(parser, seed_of="environments, weights and order")
+        ratio = f"{row['gradient_steps_per_step']:.3f}"
+        rates.append((row["loop"], clean, interval, median, cpu, f"{row['steps']:,}", ratio, packages))
+        hz = (f"{row[name]:,.0f}" for name in ("cpu_percent", "sampling_hz", "update_frame_hz", "update_hz"))
+        uses.append((row["loop"], *hz))
+    yield from (*aligned(rates), "", *aligned(uses))

@@ -11,7 +11,6 @@ from impls import training
 from ...libraries.base import OURS, hosts
 from ..profile.cells import Cell
 
-PRIMITIVE = "plugin"
 BUFFER = "buffer"
 TWIN = "again"  # a second one of the first kind, for the noise floor
 STEP, TREE = "step", "tree"  # seconds of a step, and of the tree's calls in it
