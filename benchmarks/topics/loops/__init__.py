@@ -13,8 +13,9 @@ WORKLOAD = "cartpole_dqn"
 
 
 def names() -> tuple[str, ...]:
-    """Return every loop, installed or not: ours first."""
-    return tuple(sorted(roles(Loop), key=lambda name: (not roles(Loop)[name].is_ours, name)))
+    """Return every loop that has DQN, installed or not: ours first."""
+    kinds = {name: kind for name, kind in roles(Loop).items() if kind.has_dqn}
+    return tuple(sorted(kinds, key=lambda name: (not kinds[name].is_ours, name)))
 
 
 def with_sac() -> tuple[str, ...]:
