@@ -22,9 +22,9 @@ from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.parts import Parts
-from .learners import fastest
+from .learners import OfOneLearner, fastest
 from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
-from .processes import Elsewhere, ExecutionMode, beside_of, combinations, runs_of
+from .processes import ExecutionMode, LoopOverhead, combinations, runs_of, times_of_run
 
 DEPTHS = (*range(9), 16, 50)
 LISTED = 6  # options of a device in a sentence
@@ -71,7 +71,7 @@ class Built:
             others = [name for name in processors if name != cpu]
             yield Note("one_processor_tried", {"cpu": cpu, "others": others})
         engines = {option.engine for option in chosen.options if option.device == cpu}
-        if len(engines) > 1 and not (self.parts.table and self.parts.table.beside):
+        if len(engines) > 1 and not (self.parts.table and self.parts.table.concurrent):
             yield from self._unslowed(cpu, chosen)
         for key, part in (("learner_threads", chosen.learner), ("threads", chosen.updating)):
             if key in fixed and part.device != cpu:
@@ -118,7 +118,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         if not builder.lacking():
             problems[mode] = _problem(builder, depths)
             shown.update(builder.shown)
-            ratios[mode] = builder.beside.ratio if builder.beside else 1.0
+            ratios[mode] = builder.run_times.ratio if builder.run_times else 1.0
     if not (problems or lacking):
         told = f"records of {parts.workload.name} on {parts.platform.name}"
         sentence = (
@@ -155,15 +155,15 @@ def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
     wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
     for arrangement in (name for name in ARRANGEMENT if wanted in (None, name)):
         runs, mode = list(runs_of(parts, arrangement)), ExecutionMode(arrangement)
-        for one in (beside_of(parts, run) for run in runs):
+        for one in (times_of_run(parts, run) for run in runs):
             devices = EqualDevices(one.own, equal.devices)
-            several = [] if isinstance(one, Elsewhere) else fastest(one, ways)
-            for beside in (*[one] * (ways[0].learners == 1), *several):
-                of_run = ExecutionMode(beside.run.arrangement, beside.run) if beside.run else mode
-                yield OptionBuilder(parts, of_run, devices, beside=beside)
+            several = fastest(one, ways) if isinstance(one, OfOneLearner) else []
+            for run_times in (*[one] * (ways[0].learners == 1), *several):
+                of_run = ExecutionMode(run_times.run.arrangement, run_times.run) if run_times.run else mode
+                yield OptionBuilder(parts, of_run, devices, run_times=run_times)
         if not runs and ways[0].learners == 1:
-            alone = Elsewhere(parts) if mode.in_turns else None
-            yield OptionBuilder(parts, mode, equal, beside=alone)
+            alone = LoopOverhead(parts) if mode.in_turns else None
+            yield OptionBuilder(parts, mode, equal, run_times=alone)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
@@ -177,7 +177,7 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process, builder.equal.links),
         depths,
-        {} if builder.beside and builder.beside.counts_others else parts.slowdowns(),
+        {} if builder.run_times and builder.run_times.counts_others else parts.slowdowns(),
         watts,
         (builder.cpu,),
         tuple(builder.trees),
@@ -188,7 +188,7 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
-    run = builder.beside.run if builder.beside else None
+    run = builder.run_times.run if builder.run_times else None
     is_crowded = run and run.processes > builder.parts.cores
     return {f"{builder.cpu}.cores": float(run.processes)} if run and is_crowded else {}
 

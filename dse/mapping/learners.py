@@ -27,7 +27,7 @@ from ..times.between import FlatThenLinear, flat_then_linear
 from ..times.multi_learner import Terms, data_parallel_seconds, single_seconds, spo_seconds
 from ..times.parts import Parts
 from ..times.whole_runs import UNLIKE, combined
-from .processes import LEAST, Beside, Run, Scaled, one_thread, replay_times, reshaped
+from .processes import LEAST, ConcurrentRunTimes, Run, RunTimes, WholeRunTimes, one_thread, replay_times, reshaped
 
 WHOLE = set(SYNCS) - set(SHARING)
 """Syncs whose learners each take whole steps."""
@@ -37,6 +37,7 @@ met, and further seconds of a step for each of its ``phases``. Fitted to machine
 (34 cells, at most 15 % off), and the earlier 12 runs of ``results/learners.md``, next to an actor."""
 LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
 Costs = tuple[float, ...]
+OfOneLearner = ConcurrentRunTimes | WholeRunTimes
 
 
 @dataclass(frozen=True)
@@ -278,11 +279,11 @@ def horizon_of(how: Arrangement) -> int | None:
     return how.period if how.sync == "local" else None
 
 
-def fastest(one: Beside | Scaled, ways: Iterable[Arrangement]) -> "Iterator[Together]":
+def fastest(one: OfOneLearner, ways: Iterable[Arrangement]) -> "Iterator[SeveralLearners]":
     """Yield the run of each number of several learners, as predicted the fastest of the ``ways`` to combine them."""
     parts, run = one.parts, one.run
     cores, by = parts.cores, run.learner
-    known: dict[int, list[Together]] = {}
+    known: dict[int, list[SeveralLearners]] = {}
     several = [how for how in ways if 1 < how.learners <= max(cores - run.actors, how.learners * (run.actors == 1))]
     if not several or run.arrangement != several[0].name:
         return
@@ -292,20 +293,20 @@ def fastest(one: Beside | Scaled, ways: Iterable[Arrangement]) -> "Iterator[Toge
     acting = parts.acting(run.actors, policy=run.policy).value
     processes, met, _ = calibrate(Processes.of(parts, cores, run.actors, acting), terms, parts, by)
     for how in several:
-        made = Together(one, replace(run, how=how), terms, processes, met, learner)
+        made = SeveralLearners(one, replace(run, how=how), terms, processes, met, learner)
         known.setdefault(how.learners, []).append(made)
     for each in known.values():
         yield min(each, key=lambda made: made.whole.value)
 
 
 @dataclass
-class Together:
+class SeveralLearners:
     """The times of the parts of a ``run`` of several learners, by those of ``one``, the same run of a single one.
 
     ``terms``: of that one's step, of which ``learner`` is all but the replay; ``met``: what costs rest on.
     """
 
-    one: Beside | Scaled
+    one: OfOneLearner
     run: Run
     terms: Terms
     processes: Processes
@@ -369,7 +370,7 @@ class Together:
         return self.one.replay(alone).scaled(1 / self.run.how.learners)
 
 
-def _replay_seconds(run: Beside | Scaled | Together) -> float:
+def _replay_seconds(run: RunTimes) -> float:
     """Seconds of a gradient step that the replay takes in a run."""
     *tree, rows = replay_times(run.own)
     return sum(run.replay(time).value for time in tree) + run.stored(rows).value

@@ -19,8 +19,7 @@ from ..times.analytic import budgets, training_bytes
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree, trees
 from ..times.whole_runs import REFERENCE
-from .learners import Together
-from .processes import Beside, Elsewhere, ExecutionMode, Scaled, can_run, is_here
+from .processes import ExecutionMode, RunTimes, can_run, is_here
 
 TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal
 
@@ -149,13 +148,13 @@ def key_of(option: Option) -> OptionKey:
 class OptionBuilder:
     """Collects the options of one execution mode on the devices that may be used.
 
-    ``beside``: times in the run that they make; None where each part's own time counts.
+    ``run_times``: times in the run that they make; None where each part's own time counts.
     """
 
     parts: Parts
     mode: ExecutionMode
     equal: EqualDevices
-    beside: Beside | Together | Scaled | Elsewhere | None = None
+    run_times: RunTimes | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
@@ -240,12 +239,12 @@ class OptionBuilder:
         count, policies = max(parts.workload.actors.count, fixed), parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
-        if self.beside and self.beside.run:
-            tried = [(self.beside.run.policy, self.beside.run.actors)]
+        if self.run_times and self.run_times.run:
+            tried = [(self.run_times.run.policy, self.run_times.run.actors)]
         for policy, processes in tried:
             if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
                 time = parts.acting(processes, serial, policy)
-                time = self.beside.acting(time, policy) if self.beside else time
+                time = self.run_times.acting(time, policy) if self.run_times else time
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = plural(processes, "process"), "main" if serial else "actors"
                 name += f", policy {policy}" * (len(policies) > 1)
@@ -263,21 +262,21 @@ class OptionBuilder:
                 is_able = device.kind != "cpu" or (
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
                 )
-                if self.beside and (run := self.beside.run):
+                if self.run_times and (run := self.run_times.run):
                     is_able = is_able and by == run.learner and learner.cores <= run.cores(cores(device))
                 if is_able and self.parts.allows("learner_implementation", by):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one serial process drives no set."""
-        count, run = getattr(learner, "devices", 1), self.beside.run if self.beside else None
+        count, run = getattr(learner, "devices", 1), self.run_times.run if self.run_times else None
         step, learners = learner.step, run.how.learners if run else 1
-        if self.beside and device.kind == "cpu":
-            step = self.beside.step(step, implementation_of(learner.details))
-        for beside in self.equal.sets(device, count):
+        if self.run_times and device.kind == "cpu":
+            step = self.run_times.step(step, implementation_of(learner.details))
+        for others in self.equal.sets(device, count):
             if count > 1 and self.mode.in_turns:
                 continue
-            together = (device, *beside) * learners
+            together = (device, *others) * learners
             host = device.name if device.kind == "cpu" else self.cpu
             needs, ahead = self._memory(together), self._memory(together, ahead=True)
             for other in together:
@@ -285,7 +284,7 @@ class OptionBuilder:
                     mine = name.replace(f"{device.name}.", f"{other.name}.", 1)
                     needs[mine] = needs.get(mine, 0.0) + amount
             needs[f"{host}.cores"] = float(max(learner.cores, count) * learners)
-            also = tuple((other.name, self.engine(other, "learner")) for other in beside)
+            also = tuple((other.name, self.engine(other, "learner")) for other in others)
             where = device.name, self.engine(device, "learner")
             name = f"{learner.name}, {run.combined}" if run and learners > 1 else learner.name
             details = {**learner.details, **(run.details if run else {})}
@@ -324,8 +323,8 @@ class OptionBuilder:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
                 engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
                 time = self.equal.parts.rows_moved(self.equal.first(device))
-                if self.beside and device.kind == "cpu":
-                    time = self.beside.stored(time)
+                if self.run_times and device.kind == "cpu":
+                    time = self.run_times.stored(time)
                 self.add(Option("storage", "records", device.name, engine, time, needs), {})
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
@@ -335,7 +334,7 @@ class OptionBuilder:
             if self.must_run and not can_run(tree, self.mode.arrangement):
                 continue
             if tree.threads <= most:
-                here = self.beside if device.kind == "cpu" else None
+                here = self.run_times if device.kind == "cpu" else None
                 yield replace(tree, draw=here.replay(tree.draw), update=here.replay(tree.update)) if here else tree
 
     def _cores(self, device: Device, tree: Tree) -> dict[str, float]:

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from impls.terminal import plural
 from impls.training import TrainingError, Workload
@@ -136,7 +136,7 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     if table is None or parts.own:
         return
     timed = [one.actors for one in table.whole if one.arrangement == arrangement]
-    timed += [one.actors for one in table.beside if one.arrangement == arrangement]
+    timed += [one.actors for one in table.concurrent if one.arrangement == arrangement]
     fits = cores - 1 - (arrangement == "pipelined")
     fixed = int(parts.constraints.get("actors", 0))
     is_asked = not serial and (fixed > fits or (fits < 1 and parts.constraints.get("arrangement") == arrangement))
@@ -181,8 +181,40 @@ def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> 
         yield Row({"process": kind, "cores": own})
 
 
+class RunTimes(Protocol):
+    """What the parts of a run take in it, each by its time alone; times are seconds of a gradient step.
+
+    ``own``: the parts alone. ``run``: None where each part's own time counts. ``ratio``: how many times the sum of its
+    parts the whole run takes. ``counts_others``: whether times count what runs concurrently on other cores.
+    """
+
+    @property
+    def own(self) -> Parts: ...
+
+    @property
+    def run(self) -> Run | None: ...
+
+    @property
+    def ratio(self) -> float: ...
+
+    @property
+    def counts_others(self) -> bool: ...
+
+    def acting(self, alone: Estimate, policy: str) -> Estimate:
+        """Seconds that actors take, which act by an implementation of the policy."""
+
+    def step(self, alone: Estimate, learner: str) -> Estimate:
+        """Seconds of a gradient step by an implementation of the learner."""
+
+    def replay(self, alone: Estimate) -> Estimate:
+        """Seconds of sampling, or of updating, by a tree."""
+
+    def stored(self, alone: Estimate) -> Estimate:
+        """Seconds of moving records."""
+
+
 @dataclass
-class Beside:
+class ConcurrentRunTimes:
     """The times of the parts of a run, concurrently; ``parts``: those of each alone."""
 
     parts: Parts
@@ -198,7 +230,7 @@ class Beside:
         table, run = self.parts.table, self.run
         environments = self.parts.environments
         shape = run.arrangement, run.learner, run.policy, run.actors, environments, self.parts.cores
-        known = nearest(table.beside, *shape) if table else None
+        known = nearest(table.concurrent, *shape) if table else None
         assert known  # of this mode some run was timed
         return known
 
@@ -306,7 +338,7 @@ def one_thread(parts: Parts, implementation: str, device: Device | None = None) 
 
 
 @dataclass
-class Scaled:
+class WholeRunTimes:
     """What the parts of a run take, by ``whole``, the nearest run of the workload that was timed whole."""
 
     parts: Parts
@@ -400,7 +432,7 @@ class Scaled:
 
 
 @dataclass
-class Elsewhere:
+class LoopOverhead:
     """What the parts of a loop take where none of the workload was timed whole: by loops of others, or as alone."""
 
     own: Parts
@@ -432,13 +464,13 @@ class Elsewhere:
     step = acting
 
 
-def beside_of(parts: Parts, run: Run) -> Beside | Scaled | Elsewhere:
+def times_of_run(parts: Parts, run: Run) -> RunTimes:
     """What the parts of a run take in it: by runs of its arrangement with timed parts, by whole runs, or alone."""
     assert parts.table
-    if any(one.arrangement == run.arrangement for one in parts.table.beside):
-        return Beside(parts, run)
+    if any(one.arrangement == run.arrangement for one in parts.table.concurrent):
+        return ConcurrentRunTimes(parts, run)
     if not parts.table.whole:
-        return Elsewhere(parts, run)
+        return LoopOverhead(parts, run)
     shape = parts.workload.learner
 
     def unlike(one: Whole) -> tuple[float, ...]:
@@ -448,4 +480,4 @@ def beside_of(parts: Parts, run: Run) -> Beside | Scaled | Elsewhere:
         other = one.arrangement != run.arrangement, is_serial, one.learner != run.learner, one.policy != run.policy
         return (*other, sum(abs(math.log(mine / theirs)) for mine, theirs in counts))
 
-    return Scaled(parts, run, min(parts.table.whole, key=unlike))
+    return WholeRunTimes(parts, run, min(parts.table.whole, key=unlike))

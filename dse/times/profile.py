@@ -81,9 +81,9 @@ class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
     ``whole``: runs that were timed whole, ``several`` those of several learners; ``beyond``: what serial loops of other
-    workloads take beyond their parts, by implementation. ``beside``: runs of several processes whose parts were timed
-    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload. ``made``: the records of
-    the profile.
+    workloads take beyond their parts, by implementation. ``concurrent``: runs of several processes whose parts were
+    timed in the run. ``learned``: gradient steps in runs, and of learners alone, of any workload. ``made``: the records
+    of the profile.
     """
 
     machine_key: str
@@ -93,7 +93,7 @@ class PerformanceTable:
     trees: Table | None
     whole: tuple[Whole, ...] = ()
     beyond: Mapping[str, Beyond] = dataclasses.field(default_factory=dict)
-    beside: tuple[Timed, ...] = ()
+    concurrent: tuple[Timed, ...] = ()
     learned: tuple[Record, ...] = ()
     several: tuple[Whole, ...] = ()
     made: tuple[Record, ...] = ()
