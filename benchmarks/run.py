@@ -42,7 +42,7 @@ def _machine() -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Stamp:
-    """What all records of a run share: commit, command, primitive, machine, and ``facts`` besides (in ``machine``)."""
+    """The fields that all records of a run share: commit, command, primitive and machine, with facts of each record."""
 
     commit: str | None
     dirty: bool | None
@@ -72,7 +72,7 @@ class Stamp:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """What the run says of how each of its records was made."""
+        """Facts that each record of the run has."""
         return {name: fact for name, fact in self.machine.items() if name not in records.OF_MACHINES}
 
     def for_packages(self, packages: Mapping[str, str]) -> Self:

@@ -218,7 +218,7 @@ def _kept(record: Record) -> str:
     most = options["update_interval"] + options["actors"] * options["environments"]
     off = max(abs(ratio - 1) for ratio in record.metrics["ratios"])
     return (
-        f"{options['workload']}, {options['arrangement']}: {record.machine['steps']:,} environment steps, at most "
+        f"{options['workload']}, {options['arrangement']}: {record.metrics['steps']:,} environment steps, at most "
         f"{report['lead']:,} ahead ({most:,} allowed) and {report['lag']:,} behind; over a tenth of the run the ratio "
         f"is off by at most {off:.2%}{'' if off <= LARGEST else f', more than {LARGEST:.0%}'}."
     )

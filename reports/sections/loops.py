@@ -105,7 +105,7 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
         Cell(str(record.options.get("replay"))),
         *(Cell(said, f"number {'best' if name == best and op == 'clean' else ''}") for op, said in rates.items()),
         *(Cell(said, "number") for said in ahead.values()),
-        Cell(f"{record.machine['steps']:,}"),
+        Cell(f"{record.metrics['steps']:,}"),
         Cell(f"{ratio:.3f}"),
     ]
 

@@ -249,7 +249,7 @@ def _learned(measurements: Sequence[Record]) -> str:
         ends = [(one.metrics["solved_steps"], one.metrics["points"][-1][0]) for one in runs]
         until = [Value(at or end, not at) for at, end in ends]
         solved = sum(not value.is_beyond for value in until)
-        best = ", ".join(f"{max(mean for *_, mean in one.machine['points']):.0f}" for one in runs)
+        best = ", ".join(f"{max(mean for *_, mean in one.metrics['points']):.0f}" for one in runs)
         name = "its own, uniform" if kind == "uniform" else "prioritized by ours"
         rows.append((task, name, f"{solved} of {len(runs)}", write_over_seeds(until, ",.0f"), best))
     said = (

@@ -8,6 +8,7 @@ with the reason. Chance leaves some the same, so a place that stays is looked at
 import ast
 import html
 import json
+import operator
 import random
 import re
 import shutil
@@ -133,10 +134,10 @@ def shapes(results):
     runs = [json.loads(path.read_text()) for path in (results / KEY).rglob("summary.json")]
     numbers += [run[name] for run in runs for name in ("alpha", "steps", "solved_at", "test_episodes")]
     numbers += [one.trials for path in (results / KEY).glob("*accuracy.json") for one in accuracy.read(path)]
-    for kind in ("primitive", "command", "status"):
-        numbers += Counter(getattr(one, kind) for one in records).values()
-        numbers += Counter((one.primitive, getattr(one, kind)) for one in records).values()
-        numbers += Counter((one.primitive, one.capacity, getattr(one, kind)) for one in records).values()
+    for kind in map(operator.attrgetter, ("primitive", "run.command", "status")):
+        numbers += Counter(kind(one) for one in records).values()
+        numbers += Counter((one.primitive, kind(one)) for one in records).values()
+        numbers += Counter((one.primitive, one.capacity, kind(one)) for one in records).values()
     return {text for number in numbers for text in (f"{number:,}", f"{number}", f"{number:g}")}
 
 

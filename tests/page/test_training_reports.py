@@ -10,6 +10,7 @@ from benchmarks.timing import Timing
 from benchmarks.topics.profile.cells import Cell, options_of
 from dse.times.between import flat_then_linear
 from impls.training import load
+from tests.made import alter
 from tests.page_parts import page_material, uncovered
 from tests.profiled import made_up, stamp
 
@@ -62,7 +63,7 @@ def by_both():
     new = made_up(("cartpole_dqn",), "quick", learners=("torch", "dense"))
     later = {"utc": "2030-01-02T00:00:00+00:00", "commit": "beefbeef"}
     return old + [
-        dataclasses.replace(one, **later, samples_seconds=tuple(2 * each for each in one.samples_seconds))
+        alter(one, **later, samples_seconds=tuple(2 * each for each in one.samples_seconds))
         for one in (dataclasses.replace(one, median_seconds=2 * one.seconds) for one in new)
     ]
 

@@ -11,6 +11,7 @@ from reports import readme_tables
 from reports.claims import lock_claims, quoted
 from reports.sections import replay, replay_cells, replay_figures
 from tests.committed import RESULTS
+from tests.made import alter
 from tests.page.test_peer_reports import rows
 from tests.page_parts import made_up, page_material
 
@@ -321,8 +322,8 @@ def test_missing_cells_leave_out_what_rests_on_them_and_no_more(results):
 def test_only_the_latest_commit_and_one_n_are_compared(results):
     later = {"commit": "another", "utc": "2026-01-03T00:00:00+00:00"}
     older = [dataclasses.replace(one, median_seconds=None) for one in operations()]
-    newer = [dataclasses.replace(one, **later) for one in operations()]
-    small = [dataclasses.replace(one, **later, capacity=1_000) for one in operations()]
+    newer = [alter(one, **later) for one in operations()]
+    small = [alter(one, **later, capacity=1_000) for one in operations()]
     gone = [dataclasses.replace(one, options=one.options | {"strategy": "gone"}) for one in newer]
     html = section([*older, *newer, *small, *gone], results)
     assert "gone" not in html
