@@ -97,6 +97,12 @@ class Cell:
         return dataclasses.replace(self, options=options, beside=other)
 
 
+def change_tables(workload: Workload, tables: Mapping[str, Mapping[str, Any]]) -> Workload:
+    """Return the workload with other values, by their table and name."""
+    changed = {name: dataclasses.replace(getattr(workload, name), **values) for name, values in tables.items()}
+    return dataclasses.replace(workload, **changed)
+
+
 def options_of(workload: Workload) -> dict[str, Any]:
     """Return the options of a workload's records: its name and identity, and what describes its curves.
 

@@ -1,0 +1,503 @@
+"""How fast is each arrangement of processes, and how near to the bound that its busiest part sets?
+
+A workload is trained serially (serial), with actors apart, and with a keeper of the replay besides (pipelined), at
+update intervals of 1, 8 and 64: from a full replay on, by the default implementations. The bound is the rate at which
+the kind of process that works most would never wait; its work is timed in the same run, with the others. With --long
+instead: how far do environment steps lead or lag the kept ratio over a million of them? Interrupt it as you like: the
+same command resumes where it stopped. Records go to results/<machine>/arrangements.jsonl.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.records import Record
+from impls.terminal import aligned, plural
+from impls.training import TrainingError, Workload, identity, learners
+from impls.training.arrangement import Arrangement
+from impls.training.loop import SerialLoop
+
+from ..arguments import add_list, add_names, add_numbers, at_least
+from ..clock import ALL_CPUS, pin
+from ..run import Stamp
+from ..timing import Timing
+from ..topic import Topic
+from ..worker import NOT_HERE, threads
+from .profile.cells import Cell, change_tables
+from .profile.command import try_environments, workload_of
+from .profile.parts import World
+
+PRIMITIVE = "training arrangement"
+RATE, BOUND, RATIO = "rate", "bound", "ratio"
+PARTS = {"actor": "actor turn", "learner": "learner step", "keeper": "keeper step"}
+"""The operations of a record by kind of process: seconds of its own work a turn, a gradient step or a batch."""
+WORKLOADS = ("cartpole_dqn", "hopper_ddpg")
+INTERVALS, ACTORS, ENVIRONMENTS = (1, 8, 64), (1, 2), (1, 8)
+DEPTHS = {"serial": 0, "apart": 0, "pipelined": 1}
+"""D by arrangement; a keeper of the replay always samples ahead."""
+LONG_DEPTHS, LONG_ENVIRONMENTS = {"apart": 0, "pipelined": 4}, 8
+"""D of each arrangement that has a ratio to keep; a serial loop has it by its order of steps."""
+STRETCHES, TENTHS = 12, 10
+OFF = 0.01
+"""The error bound of the ratio of a part of the run, a share."""
+START_SECONDS = 120.0  # within which every process takes its first turn, and each gradient step comes
+STORAGE_BYTES = 1 << 30
+ENDLESS = 10**9  # environment steps of a run that is never at its end
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A workload, which has A, E, D and u, in the arrangement of that ``name``; it learns and acts by ``learner``."""
+
+    workload: Workload
+    name: str
+    learner: str
+    ratio: str = "kept"
+
+    @classmethod
+    def of(
+        cls, workload: Workload, name: str, interval: int, actors: int, environments: int, presampled: int, **how: str
+    ) -> "Setting":
+        """Return the workload in this shape, by the default implementation unless ``how`` has another ``learner``."""
+        tables: dict[str, dict[str, int]] = {
+            "learner": {"update_interval": interval},
+            "actors": {"count": actors, "environments": environments},
+            "replay": {"presampled": presampled},
+        }
+        return cls(change_tables(workload, tables), name, **{"learner": learners.default(workload), **how})
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """The arrangement as it runs. TrainingError for one that there is not."""
+        return Arrangement(name=self.name, ratio=self.ratio)
+
+    def cell(self, op: str = RATE) -> Cell:
+        """Return the cell of an operation, under the names that records of arrangements have."""
+        workload, arrangement = self.workload, self.arrangement
+        options = {
+            "workload": workload.name,
+            "arrangement": self.name,
+            "actors": workload.actors.count,
+            "environments": workload.actors.environments,
+            "presampled": workload.replay.presampled,
+            "update_interval": workload.learner.update_interval,
+            "batch": workload.learner.batch,
+            **dict.fromkeys(("learner", "policy"), self.learner),
+            **{name: getattr(arrangement, name) for name in ("learners", "strategy", "sync", "transport", "weights")},
+            "ratio": self.ratio,
+        }
+        shape = {"threads": arrangement.threads, "capacity": workload.replay.capacity, "fanout": workload.replay.fanout}
+        return Cell("loop", op, options, workload.learner.batch, **shape)
+
+
+def list_settings(workload: Workload, names: Sequence[str], intervals: Sequence[int]) -> list[Setting]:
+    """List what is timed of a workload: every arrangement at every update interval, and apart at a free ratio."""
+    shapes = [
+        (name, interval, actors, count, DEPTHS[name])
+        for interval, name, actors, count in itertools.product(intervals, names, ACTORS, ENVIRONMENTS)
+        if name != "serial" or actors == 1
+    ]
+    free = ENVIRONMENTS if "apart" in names else ()
+    return [
+        *(Setting.of(workload, *shape) for shape in shapes),
+        *(Setting.of(workload, "apart", 1, 1, count, 0, ratio="free") for count in free),
+    ]
+
+
+Work = Mapping[str, tuple[int, int, float]]
+"""Of each kind of process: how many there are, their turns, and their seconds of own work, all from the start."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a loop had done at a moment."""
+
+    seconds: float
+    steps: int
+    updates: int
+    work: Work
+
+
+@dataclass(frozen=True)
+class Run:
+    """Marks at the ends of stretches, and what the loop reports of the whole run."""
+
+    marks: tuple[Mark, ...]
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps from the first mark to the last."""
+        return self.marks[-1].updates - self.marks[0].updates
+
+    @property
+    def steps(self) -> int:
+        """Environment steps from the first mark to the last."""
+        return self.marks[-1].steps - self.marks[0].steps
+
+    @property
+    def step_seconds(self) -> tuple[float, ...]:
+        """Seconds of a gradient step, of each stretch."""
+        pairs = itertools.pairwise(self.marks)
+        return tuple((last.seconds - first.seconds) / (last.updates - first.updates) for first, last in pairs)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of processes that there are, if they tell of their own work."""
+        return tuple(kind for kind, (count, _, _) in self.marks[0].work.items() if count)
+
+    def turn_seconds(self, kind: str) -> tuple[float, ...]:
+        """Seconds of own work a turn of a kind of process, of each stretch in which it had a turn."""
+        each = (self._done(kind, *pair) for pair in itertools.pairwise(self.marks))
+        return tuple(seconds / turns for turns, seconds in each if turns and seconds > 0)
+
+    def bounds(self) -> tuple[float, ...]:
+        """Seconds of a gradient step if the busiest kind of process never waited, of each stretch; () without kinds.
+
+        A kind's processes share its work: each has its own work of the stretch, over the gradient steps of the stretch.
+        """
+        pairs = itertools.pairwise(self.marks) if self.kinds else ()
+        each = (
+            max(self._done(kind, *pair)[1] / pair[0].work[kind][0] for kind in self.kinds)
+            / (pair[1].updates - pair[0].updates)
+            for pair in pairs
+        )
+        return tuple(seconds for seconds in each if seconds > 0)
+
+    def busiest(self) -> str:
+        """Name the kind of process that works most of the time; "" without kinds."""
+        ends = self.marks[0], self.marks[-1]
+        return max(self.kinds, key=lambda kind: self._done(kind, *ends)[1] / ends[0].work[kind][0], default="")
+
+    @staticmethod
+    def _done(kind: str, first: Mark, last: Mark) -> tuple[int, float]:
+        """Return the turns and the seconds of own work of a kind between two marks."""
+        (_, before, worked), (_, after, works) = first.work[kind], last.work[kind]
+        return after - before, works - worked
+
+
+def time_run(setting: Setting, read: Callable[[Any], Iterable[Mark]]) -> Run:
+    """Run a setting until its marks are read. TrainingError where it cannot run or stands."""
+    with place(setting), contextlib.closing(start_loop(setting)) as loop:
+        begin(loop)
+        return Run(tuple(read(loop)), dict(loop.report()) if hasattr(loop, "report") else {})
+
+
+def read_stretches(loop: Any, seconds: float, warm_seconds: float) -> Iterator[Mark]:
+    """Yield marks at the ends of stretches of N seconds together, after the loop is warm."""
+    end = time.perf_counter() + warm_seconds
+    for _ in range(STRETCHES + 1):
+        yield (mark := until(loop, end))
+        end = mark.seconds + seconds / STRETCHES
+
+
+def read_tenths(loop: Any, steps: int) -> Iterator[Mark]:
+    """Yield a mark at the begin, and one after each tenth of a number of environment steps."""
+    yield (first := until(loop, time.perf_counter()))
+    for part in range(1, TENTHS + 1):
+        while loop.step < first.steps + steps * part // TENTHS:
+            loop.advance()
+        yield until(loop, time.perf_counter())
+
+
+def begin(loop: Any) -> None:
+    """Advance until every process has had a turn. TrainingError if one has none for two minutes."""
+    end = time.perf_counter() + START_SECONDS
+    while not all(turns for _, turns, _ in work_of(loop, each=True).values()):
+        loop.advance()
+        if time.perf_counter() > end:
+            raise TrainingError(f"a process of this arrangement took no turn for {START_SECONDS:.0f} s")
+
+
+def until(loop: Any, end: float) -> Mark:
+    """Advance until a gradient step ends at or after a moment of ``perf_counter``. TrainingError if none comes."""
+    while True:
+        before = loop.updates
+        loop.advance()
+        now = time.perf_counter()
+        if now >= end and loop.updates > before:
+            return Mark(now, loop.step, loop.updates, work_of(loop))
+        if now > end + START_SECONDS:
+            raise TrainingError(f"this arrangement took no gradient step for {START_SECONDS:.0f} s")
+
+
+def work_of(loop: Any, each: bool = False) -> Work:
+    """Read what each kind of process has done, or ``each`` process by a name; {} of a loop in one process."""
+    if not hasattr(loop, "board"):
+        return {}
+    from impls.training.parallel.board import Row, processes_of  # noqa: PLC0415  # numba
+
+    rows: NDArray[np.int64] = loop.board.rows.copy()
+    kinds = processes_of(loop.workload, loop.arrangement)
+    groups = {f"{kind} {row}": [row] for kind, of in kinds.items() for row in of} if each else kinds
+    return {
+        name: (len(of), int(rows[list(of), Row.TURNS].sum()), 1e-9 * float(rows[list(of), Row.BUSY].sum()))
+        for name, of in groups.items()
+    }
+
+
+def start_loop(setting: Setting) -> Any:
+    """Make the loop of a setting, its replay full, where exploration has come to its end."""
+    workload = dataclasses.replace(setting.workload, steps=ENDLESS)
+    own, exploration = workload.learner, workload.exploration
+    step = max(own.learning_starts, exploration.random_steps, exploration.steps)
+    by: dict[str, Any] = {"learner": setting.learner, "policy": setting.learner, "seed": 0}
+    if setting.name == "serial":
+        serial = SerialLoop(workload, **by)
+        serial.buffer.load_state_dict(World(workload, 0, STORAGE_BYTES).full_state())
+        serial.step = step
+        return serial
+    from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
+    from impls.training.parallel.pace import Pace  # noqa: PLC0415
+
+    loop = ParallelLoop(workload, setting.arrangement, **by)
+    try:
+        done = {"step": step, "updates": Pace.of(workload, setting.arrangement).updates_at(step)}
+        records = World(workload, 0, STORAGE_BYTES).full_state()
+        loop.load_state_dict({**loop.state_dict(), "buffer": records, **done})
+    except BaseException:
+        loop.close()
+        raise
+    return loop
+
+
+@contextlib.contextmanager
+def place(setting: Setting) -> Iterator[None]:
+    """Let a serial loop have one core, an arrangement all, and learners their threads; afterwards all as before."""
+    import torch  # noqa: PLC0415  # heavy
+
+    before, serial = torch.get_num_threads(), setting.name == "serial"
+    learners.use_threads(setting.arrangement.threads)
+    pin(1 if serial else len(ALL_CPUS), threads())
+    try:
+        yield
+    finally:
+        pin(len(ALL_CPUS), threads())
+        learners.use_threads(before)
+
+
+def list_records(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[Record]:
+    """Yield the records of a run: the rate, the bound, and the own work of each kind of process a turn.
+
+    The rate's ``metrics`` have what the loop reports, and which kind of process works most of the time.
+    """
+    found = {"steps": run.steps, "gradient_steps": run.updates, "report": run.report, "busiest": run.busiest()}
+    count = max(1, run.updates // len(run.step_seconds))
+    yield stamp.timed(setting.cell(RATE), Timing(run.step_seconds, count), metrics=found, **fields)
+    if bounds := run.bounds():
+        metrics = {"busiest": run.busiest()}
+        yield stamp.timed(setting.cell(BOUND), Timing(bounds, count), metrics=metrics, **fields)
+    for kind in run.kinds:
+        if samples := run.turn_seconds(kind):
+            yield stamp.timed(setting.cell(PARTS[kind]), Timing(samples, 1), **fields)
+
+
+def list_long_records(stamp: Stamp, setting: Setting, run: Run) -> Iterator[Record]:
+    """Yield the record of a long run: seconds of a gradient step, with lead, lag and ratios as metrics."""
+    interval = setting.workload.learner.update_interval
+    pairs = itertools.pairwise(run.marks)
+    ratios = [(last.steps - first.steps) / (last.updates - first.updates) / interval for first, last in pairs]
+    found = {"steps": run.steps, "gradient_steps": run.updates, "ratios": ratios, "report": run.report}
+    timing = Timing(run.step_seconds, max(1, run.updates // TENTHS))
+    yield stamp.timed(setting.cell(RATIO), timing, metrics=found)
+
+
+HEAD = ("arrangement", "actors", "E", "D", "steps/s", "95 % interval", "bound", "share", "busiest")
+_SHAPE = "workload update_interval arrangement actors environments presampled learner policy ratio".split()
+
+
+def compare_rates(found: Iterable[Record]) -> list[dict[str, Any]]:
+    """List the rates, the fastest of each workload and update interval first: gradient steps/s, bound, share."""
+    by: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for record in found:
+        if record.primitive == PRIMITIVE and record.op in (RATE, BOUND) and record.median_seconds is not None:
+            by.setdefault(tuple(record.options[name] for name in _SHAPE), {})[record.op] = record
+    rows = [_row(shape, ops[RATE], ops.get(BOUND)) for shape, ops in by.items() if RATE in ops]
+    return sorted(rows, key=lambda row: (row["workload"], row["update_interval"], row["ratio"], -row["hz"]))
+
+
+def _row(shape: Sequence[Any], rate: Record, bound: Record | None) -> dict[str, Any]:
+    low, high = rate.low_seconds or rate.seconds, rate.high_seconds or rate.seconds
+    return {
+        **dict(zip(_SHAPE, shape, strict=True)),
+        "hz": 1 / rate.seconds,
+        "low": 1 / high,
+        "high": 1 / low,
+        "bound_hz": 1 / bound.seconds if bound else None,
+        "share": bound.seconds / rate.seconds if bound else None,
+        "busiest": rate.metrics.get("busiest", ""),
+        "unstable": rate.status == "unstable",
+    }
+
+
+def write_rates(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Write a table for each workload and update interval, and below it which arrangement is the fastest."""
+    groups = itertools.groupby(rows, lambda row: (row["workload"], row["update_interval"], row["ratio"]))
+    for (workload, interval, ratio), group in groups:
+        own = list(group)
+        free = ", ratio free" if ratio == "free" else ""
+        yield f"{workload}, update interval {interval}{free}: gradient steps/s"
+        yield from aligned([HEAD, *map(_list_words, own)], "  ")
+        said = f"  the fastest is {_name(own[0])}"
+        for row in [row for row in own if row["share"] is not None][:1]:
+            said += f"; the best parallel one, {_name(row)}, reaches {row['share']:.0%} of its bound"
+        yield said
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """Name an arrangement by what it consists of."""
+    if row["arrangement"] == "serial":
+        return f"serial with E = {row['environments']}"
+    return f"{row['arrangement']} with {plural(row['actors'], 'actor')}, E = {row['environments']}"
+
+
+def _list_words(row: Mapping[str, Any]) -> list[str]:
+    shape = [str(row[name]) for name in ("arrangement", "actors", "environments", "presampled")]
+    rates = [f"{row['hz']:,.0f}{'*' * row['unstable']}", f"{row['low']:,.0f} to {row['high']:,.0f}"]
+    bound = ["", ""] if row["bound_hz"] is None else [f"{row['bound_hz']:,.0f}", f"{row['share']:.0%}"]
+    return [*shape, *rates, *bound, row["busiest"]]
+
+
+def sum_up(record: Record) -> dict[str, Any]:
+    """Sum up a long run: its steps, the largest lead (``most`` are allowed) and lag, and the error of the ratio."""
+    report, options = record.metrics["report"], record.options
+    return {
+        "workload": options["workload"],
+        "arrangement": options["arrangement"],
+        "steps": record.metrics["steps"],
+        "lead": report["lead"],
+        "lag": report["lag"],
+        "most": options["update_interval"] + options["actors"] * options["environments"],
+        "ratio_off": max(abs(ratio - 1) for ratio in record.metrics["ratios"]),
+        "hz": 1 / record.seconds,
+        "restarts": report["restarts"],
+    }
+
+
+def write_summary(row: Mapping[str, Any]) -> str:
+    """Write a summary in a sentence."""
+    judged = f"{row['ratio_off']:.2%} ({'within' if row['ratio_off'] <= OFF else 'beyond'} {OFF:.0%})"
+    return (
+        f"{row['workload']} {row['arrangement']}: {row['steps']:,} environment steps, {row['hz']:,.0f} gradient steps "
+        f"per second; at most {row['lead']:,} steps ahead of the ratio ({row['most']:,} allowed) and {row['lag']:,} "
+        f"behind it; the ratio of a tenth of the run is off by at most {judged}"
+    )
+
+
+class Arrangements(Topic):
+    """Every arrangement of workloads at every update interval, each a run of its own."""
+
+    primitive, unit = PRIMITIVE, "arrangement"
+    example = "--workload cartpole_dqn --intervals 1,8"
+    _op = RATE
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the workloads, their arrangements, and how long each runs."""
+        add_list(parser, "workload", str, default=WORKLOADS, help=f"names or files (default: {','.join(WORKLOADS)})")
+        add_list(parser, "intervals", at_least(1, "u"), default=INTERVALS, help="update intervals u (default: 1,8,64)")
+        add_names(parser, "only", "arrangement", DEPTHS)
+        seconds = {"seconds": (2.4, "seconds of timing a run"), "warm": (0.5, "seconds before them")}
+        add_numbers(parser, **seconds, steps=(1_000_000, "environment steps of a long run"))
+        kept = "only the kept ratio, over long runs of the first workload"
+        parser.add_argument("--long", action="store_true", help=kept)
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self._workloads = [workload_of(name) for name in options.workload]
+        self._settings = [list_settings(workload, options.only, options.intervals) for workload in self._workloads]
+        self.asked = {"seconds": options.seconds, "warm": options.warm, **self._identities()}
+
+    def _identities(self) -> dict[str, str]:
+        return {f"workload {workload.name}": identity(workload) for workload in self._workloads}
+
+    @property
+    def file(self) -> str:
+        """Name of the file of records: long runs have their own."""
+        return f"arrangements{'-long' * self.options.long}.jsonl"
+
+    def parts(self) -> Sequence[Topic]:
+        """Return what is asked for: long runs, or short ones."""
+        return [_LongRuns(self.options) if self.options.long else self]
+
+    def cells(self) -> list[list[Setting]]:
+        """Return the settings of each workload, each a group of its own."""
+        return [[setting] for settings in self._settings for setting in settings]
+
+    def key(self, cell: Setting) -> str:
+        """Return the key of the record by which a run is found again."""
+        return self.stamp.cell(cell.cell(self._op))
+
+    def describe(self, cell: Setting) -> str:
+        """Describe a setting for the progress."""
+        workload = cell.workload
+        shape = f"A={workload.actors.count} E={workload.actors.environments} u={workload.learner.update_interval}"
+        return f"{workload.name} {cell.name} {shape}{' free' * (cell.ratio == 'free')}"
+
+    def open(self, stack: ExitStack) -> None:
+        """Make the environments once, so that what they lack is said before anything is recorded."""
+        try_environments(self._workloads)
+
+    def measure(self, cells: Sequence[Setting]) -> Iterator[Record]:
+        """Yield the records of a run, and the rate of a second run of the first setting of each workload."""
+        # A run has more records than the one by which it is found, and its twin is a run too: it has no clocks.
+        (setting,) = cells
+        yield from self._measure_once(setting)
+        if setting in [settings[0] for settings in self._settings]:
+            again = self._measure_once(setting, primitive=f"{PRIMITIVE}_again")
+            yield from (record for record in again if record.op == RATE)
+
+    def _measure_once(self, setting: Setting, **fields: Any) -> Iterator[Record]:
+        try:
+            records = self._run(setting, **fields)
+        except (TrainingError, *NOT_HERE, OSError, ImportError) as error:
+            reason = str(error) or "not enough memory"
+            records = iter([self.stamp.record(setting.cell(self._op), "failed", reason=reason, **fields)])
+        yield from records
+
+    def _run(self, setting: Setting, **fields: Any) -> Iterator[Record]:
+        seconds, warm = self.options.seconds, self.options.warm
+        run = time_run(setting, lambda loop: read_stretches(loop, seconds, warm))
+        return list_records(self.stamp, setting, run, **fields)
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the rates, and tables of them."""
+        rows = compare_rates(found)
+        return {"rates": rows}, [*write_rates(rows)]
+
+
+class _LongRuns(Arrangements):
+    """Long runs of the first workload, in the arrangements that have a ratio to keep."""
+
+    unit, has_sentinels = "long run", False
+    _op = RATIO
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self._workloads, self._settings = self._workloads[:1], []
+        self.asked = {"steps": options.steps, **self._identities()}
+
+    def cells(self) -> list[list[Setting]]:
+        """Return the long runs, each a group of its own."""
+        shapes = [(name, depth) for name, depth in LONG_DEPTHS.items() if name in self.options.only]
+        (workload,) = self._workloads
+        interval = workload.learner.update_interval
+        return [[Setting.of(workload, name, interval, 1, LONG_ENVIRONMENTS, depth)] for name, depth in shapes]
+
+    def _run(self, setting: Setting, **fields: Any) -> Iterator[Record]:
+        run = time_run(setting, lambda loop: read_tenths(loop, self.options.steps))
+        return list_long_records(self.stamp, setting, run)
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the summary of each long run, and a sentence."""
+        rows = [sum_up(record) for record in found if record.op == RATIO and record.median_seconds is not None]
+        return {"long": rows}, [*map(write_summary, rows)]
