@@ -32,7 +32,7 @@ from ..run import Stamp
 from ..timing import Timing
 from ..topic import Topic
 from ..worker import NOT_HERE, threads
-from .profile.cells import Cell, change_tables
+from .profile.cells import Cell, change_tables, options_of_run
 from .profile.command import try_environments, workload_of
 from .profile.parts import World
 
@@ -82,21 +82,9 @@ class Setting:
 
     def cell(self, op: str = RATE) -> Cell:
         """Return the cell of an operation, under the names that records of arrangements have."""
-        workload, arrangement = self.workload, self.arrangement
-        options = {
-            "workload": workload.name,
-            "arrangement": self.name,
-            "actors": workload.actors.count,
-            "environments": workload.actors.environments,
-            "presampled": workload.replay.presampled,
-            "update_interval": workload.learner.update_interval,
-            "batch": workload.learner.batch,
-            **dict.fromkeys(("learner", "policy"), self.learner),
-            **{name: getattr(arrangement, name) for name in ("learners", "strategy", "sync", "transport", "weights")},
-            "ratio": self.ratio,
-        }
-        shape = {"threads": arrangement.threads, "capacity": workload.replay.capacity, "fanout": workload.replay.fanout}
-        return Cell("loop", op, options, workload.learner.batch, **shape)
+        options = options_of_run(self.workload, self.arrangement, self.learner)
+        replay, batch = self.workload.replay, self.workload.learner.batch
+        return Cell("loop", op, options, batch, self.arrangement.threads, replay.capacity, replay.fanout)
 
 
 def list_settings(workload: Workload, names: Sequence[str], intervals: Sequence[int]) -> list[Setting]:
@@ -328,15 +316,10 @@ def compare_rates(found: Iterable[Record]) -> list[dict[str, Any]]:
 def _row(shape: Sequence[Any], rate: Record, bound: Record | None) -> dict[str, Any]:
     low, high = rate.low_seconds or rate.seconds, rate.high_seconds or rate.seconds
     return {
-        **dict(zip(_SHAPE, shape, strict=True)),
-        "hz": 1 / rate.seconds,
-        "low": 1 / high,
-        "high": 1 / low,
-        "bound_hz": 1 / bound.seconds if bound else None,
-        "share": bound.seconds / rate.seconds if bound else None,
-        "busiest": rate.metrics.get("busiest", ""),
-        "unstable": rate.status == "unstable",
-    }
+        **dict(zip(_SHAPE, shape, strict=True)), "hz": 1 / rate.seconds, "low": 1 / high, "high": 1 / low,
+        "bound_hz": 1 / bound.seconds if bound else None, "share": bound.seconds / rate.seconds if bound else None,
+        "busiest": rate.metrics.get("busiest", ""), "unstable": rate.status == "unstable",
+    }  # fmt: skip
 
 
 def write_rates(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -371,16 +354,11 @@ def sum_up(record: Record) -> dict[str, Any]:
     """Sum up a long run: its steps, the largest lead (``most`` are allowed) and lag, and the error of the ratio."""
     report, options = record.metrics["report"], record.options
     return {
-        "workload": options["workload"],
-        "arrangement": options["arrangement"],
-        "steps": record.metrics["steps"],
-        "lead": report["lead"],
-        "lag": report["lag"],
+        "workload": options["workload"], "arrangement": options["arrangement"], "steps": record.metrics["steps"],
+        "lead": report["lead"], "lag": report["lag"], "restarts": report["restarts"], "hz": 1 / record.seconds,
         "most": options["update_interval"] + options["actors"] * options["environments"],
         "ratio_off": max(abs(ratio - 1) for ratio in record.metrics["ratios"]),
-        "hz": 1 / record.seconds,
-        "restarts": report["restarts"],
-    }
+    }  # fmt: skip
 
 
 def write_summary(row: Mapping[str, Any]) -> str:

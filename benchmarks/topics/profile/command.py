@@ -20,7 +20,7 @@ from typing import Any
 
 from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
-from dse.records import Record, RecordError, in_order
+from dse.records import Record, RecordError
 from impls.files import refusing
 from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, load_timed
@@ -53,12 +53,11 @@ def probe_once(results: Path) -> None:
 
 def loop_rates(found: Iterable[Record]) -> str:
     """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
-    loops = (one for one in found if one.contestant == "loop" and one.median_seconds)
-    newest = {one.options["learner"]: one for one in in_order(loops)}
-    first, *others = sorted(newest, key=lambda name: (name != REFERENCE, name)) or [""]
+    loops = (record for record in found if record.contestant == "loop" and record.median_seconds)
+    rates = {record.options["learner"]: 1 / record.seconds for record in loops}
+    first, *others = sorted(rates, key=lambda name: (name != REFERENCE, name)) or [""]
     if not others:
         return ""
-    rates = {name: 1 / newest[name].seconds for name in newest}
     faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f}x" for name in others)
     return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
 

@@ -16,7 +16,7 @@ from impls.training import Workload
 from impls.training.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
 from impls.training.weights import layout_of
 
-from .cells import PRESETS, REFERENCE, Cell, Preset, change_tables, options_of
+from .cells import PRESETS, REFERENCE, Cell, Preset, change_tables, options_of, options_of_run
 from .parts import World
 
 PRIMITIVE = "training arrangement"
@@ -67,25 +67,14 @@ def _list_cells(
     workload: Workload, name: str, learner: str, actors: int, environments: int, ratio: str
 ) -> Iterator[Cell]:
     """Yield the cells of a run, that of its rate first: what is read of each of its parts."""
-    defaults = Arrangement(name=name)
-    options = options_of(workload) | {
-        "arrangement": name,
-        "actors": actors,
-        "learners": 1,
-        "environments": environments,
-        "presampled": max(workload.replay.presampled, int(name == "pipelined")),
-        "update_interval": workload.learner.update_interval,
-        "batch": workload.learner.batch,
-        "learner": learner,
-        "policy": learner,
-        **{field: getattr(defaults, field) for field in ("strategy", "sync", "transport", "weights")},
-        "ratio": ratio,
-    }
+    ahead = max(workload.replay.presampled, int(name == "pipelined"))
+    tables = {"actors": {"count": actors, "environments": environments}, "replay": {"presampled": ahead}}
+    shaped = change_tables(workload, tables)
+    options = options_of(workload) | options_of_run(shaped, Arrangement(name=name, ratio=ratio), learner)
     ops = ["rate", "learner step", "actor turn", *(["keeper step"] if name == "pipelined" else [])]
     ops += ["actor period", "learner alone", "actor alone"] if ratio == "free" else []
-    replay = workload.replay
     for op in ops:
-        yield Cell(name, op, options, workload.learner.batch, 1, replay.capacity, replay.fanout)
+        yield Cell(name, op, options, workload.learner.batch, 1, workload.replay.capacity, workload.replay.fanout)
 
 
 def shape_workload(workload: Workload, options: Mapping[str, Any]) -> Workload:
