@@ -19,21 +19,8 @@ from dse import platforms
 from dse.records import Record
 from impls.cores import count_allowed
 from impls.terminal import aligned, amount, plural
-from impls.training import Workload, identity, learners, load, load_timed
-from impls.training.adapting import (
-    BATCH,
-    BATCHES,
-    GRID,
-    MEMORY,
-    PROCESSOR,
-    SAMPLERS,
-    WHOLE,
-    Pair,
-    Run,
-    Search,
-    Step,
-    adapt_running,
-)  # fmt: skip
+from impls.training import Workload, adapting, identity, learners, load_timed
+from impls.training.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, Run, Search, Step, adapt_running
 from impls.training.arrangement import Arrangement
 from impls.training.options import start_of, with_values
 from impls.training.workload import MOST
@@ -68,11 +55,17 @@ class Adapt(Topic):
         text = "numbers of samplers to choose from (default: 1 to 2 a core)"
         add_list(parser, "samplers", at_least(1, "samplers"), help=text)
         text = "batches B to choose from (default: 32,64,.. to 2048)"
-        add_list(parser, "batches", at_least(1, "B"), default=BATCHES, help=text)
+        add_list(parser, "batches", at_least(1, "B"), default=adapting.BATCHES, help=text)
         add = parser.add_argument
         add("--seconds", type=amount, default=LOOK_SECONDS, help=f"seconds of a look, after one to settle ({DEFAULT})")
         add("--memory-gb", type=amount, metavar="GB", help="cap on memory (default: what the machine has)")
-        add("--cpu-percent", type=amount, default=WHOLE, metavar="P", help=f"cap on the processor's cores ({DEFAULT})")
+        add(
+            "--cpu-percent",
+            type=amount,
+            default=adapting.WHOLE,
+            metavar="P",
+            help=f"cap on the processor's cores ({DEFAULT})",
+        )
         add("--exhaustive", action="store_true", help="then measure every pair, to see what the search lost")
 
     def __init__(self, options: Namespace) -> None:
@@ -81,9 +74,10 @@ class Adapt(Topic):
             raise ValueError("--seconds must be above 0, not 0: nothing is measured in no time")
         self._cores = count_allowed()
         self._samplers = options.samplers or tuple(range(1, 2 * self._cores + 1))
-        self._workload = _load_workload(options.workload, max(self._samplers))
-        # The identity is of the workload before it was given actors enough for the search.
-        self._identity, self._began = identity(load(options.workload)), "" if options.dry_run else platforms.now()
+        # The loop has actors enough for the search, and no end.
+        workload, values = load_timed(options.workload), {("actors", "count"): max(self._samplers), ("", "steps"): MOST}
+        self._workload = with_values(workload, {**values, ("learner", "learning_starts"): start_of(workload, values)})
+        self._identity, self._began = identity(workload), "" if options.dry_run else platforms.now()
         self._answer: Run | None = None
 
     def cells(self) -> list[list[Cell]]:
@@ -92,7 +86,7 @@ class Adapt(Topic):
             return [[self._make_look(SAMPLERS, (self._samplers[0], self.options.batches[0]), 1)]]
         return [[self._make_look(GRID, (few, many)) for few in self._samplers for many in self.options.batches]]
 
-    def _make_look(self, op: str, pair: Pair, number: int = 0) -> Cell:
+    def _make_look(self, op: str, pair: tuple[int, ...], number: int = 0) -> Cell:
         workload, chosen = self._workload, learners.default(self._workload)
         (samplers, batch), replay = pair, self._workload.replay
         options = {
@@ -147,12 +141,6 @@ class Adapt(Topic):
         if not self._answer:
             return {}, ()
         return make_plain(self._answer, self._workload), [*describe_run(self._answer, self._workload)]
-
-
-def _load_workload(name: str, actors: int) -> Workload:
-    """Load a workload, with a given number of actors, and without an end."""
-    workload, values = load_timed(name), {("actors", "count"): actors, ("", "steps"): MOST}
-    return with_values(workload, {**values, ("learner", "learning_starts"): start_of(workload, values)})
 
 
 def _list_caps(options: Namespace) -> dict[str, float]:

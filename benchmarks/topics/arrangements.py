@@ -17,9 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dse.records import Record
 from impls.terminal import aligned, plural
 from impls.training import TrainingError, Workload, identity, learners
@@ -34,12 +31,10 @@ from ..topic import Topic
 from ..worker import NOT_HERE, threads
 from .profile.cells import Cell, change_tables, options_of_run
 from .profile.command import try_environments, workload_of
+from .profile.concurrent_parts import PARTS, PRIMITIVE
 from .profile.parts import World
 
-PRIMITIVE = "training arrangement"
 RATE, BOUND, RATIO = "rate", "bound", "ratio"
-PARTS = {"actor": "actor turn", "learner": "learner step", "keeper": "keeper step"}
-"""The operations of a record by kind of process: seconds of its own work a turn, a gradient step or a batch."""
 WORKLOADS = ("cartpole_dqn", "hopper_ddpg")
 INTERVALS, ACTORS, ENVIRONMENTS = (1, 8, 64), (1, 2), (1, 8)
 DEPTHS = {"serial": 0, "apart": 0, "pipelined": 1}
@@ -145,7 +140,8 @@ class Run:
 
     def turn_seconds(self, kind: str) -> tuple[float, ...]:
         """Seconds of own work a turn of a kind of process, of each stretch in which it had a turn."""
-        each = (self._done(kind, *pair) for pair in itertools.pairwise(self.marks))
+        of_kind = itertools.pairwise(mark.work[kind] for mark in self.marks)
+        each = [(last[1] - first[1], last[2] - first[2]) for first, last in of_kind]
         return tuple(seconds / turns for turns, seconds in each if turns and seconds > 0)
 
     def bounds(self) -> tuple[float, ...]:
@@ -153,24 +149,19 @@ class Run:
 
         A kind's processes share its work: each has its own work of the stretch, over the gradient steps of the stretch.
         """
-        pairs = itertools.pairwise(self.marks) if self.kinds else ()
-        each = (
-            max(self._done(kind, *pair)[1] / pair[0].work[kind][0] for kind in self.kinds)
-            / (pair[1].updates - pair[0].updates)
-            for pair in pairs
-        )
+        pairs = list(itertools.pairwise(self.marks)) if self.kinds else []
+        works = [max(self._work(kind, *pair) for kind in self.kinds) for pair in pairs]
+        each = (work / (last.updates - first.updates) for work, (first, last) in zip(works, pairs, strict=True))
         return tuple(seconds for seconds in each if seconds > 0)
 
     def busiest(self) -> str:
         """Name the kind of process that works most of the time; "" without kinds."""
-        ends = self.marks[0], self.marks[-1]
-        return max(self.kinds, key=lambda kind: self._done(kind, *ends)[1] / ends[0].work[kind][0], default="")
+        return max(self.kinds, key=lambda kind: self._work(kind, self.marks[0], self.marks[-1]), default="")
 
     @staticmethod
-    def _done(kind: str, first: Mark, last: Mark) -> tuple[int, float]:
-        """Return the turns and the seconds of own work of a kind between two marks."""
-        (_, before, worked), (_, after, works) = first.work[kind], last.work[kind]
-        return after - before, works - worked
+    def _work(kind: str, first: Mark, last: Mark) -> float:
+        """Return the seconds of own work of each process of a kind between two marks."""
+        return (last.work[kind][2] - first.work[kind][2]) / first.work[kind][0]
 
 
 def time_run(setting: Setting, read: Callable[[Any], Iterable[Mark]]) -> Run:
@@ -224,7 +215,7 @@ def work_of(loop: Any, each: bool = False) -> Work:
         return {}
     from impls.training.parallel.board import Row, processes_of  # noqa: PLC0415  # numba
 
-    rows: NDArray[np.int64] = loop.board.rows.copy()
+    rows = loop.board.rows.copy()
     kinds = processes_of(loop.workload, loop.arrangement)
     groups = {f"{kind} {row}": [row] for kind, of in kinds.items() for row in of} if each else kinds
     return {
@@ -273,20 +264,19 @@ def place(setting: Setting) -> Iterator[None]:
         learners.use_threads(before)
 
 
-def list_records(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[Record]:
+def list_records(stamp: Stamp, setting: Setting, run: Run) -> Iterator[Record]:
     """Yield the records of a run: the rate, the bound, and the own work of each kind of process a turn.
 
     The rate's ``metrics`` have what the loop reports, and which kind of process works most of the time.
     """
     found = {"steps": run.steps, "gradient_steps": run.updates, "report": run.report, "busiest": run.busiest()}
     count = max(1, run.updates // len(run.step_seconds))
-    yield stamp.timed(setting.cell(RATE), Timing(run.step_seconds, count), metrics=found, **fields)
+    yield stamp.timed(setting.cell(RATE), Timing(run.step_seconds, count), metrics=found)
     if bounds := run.bounds():
-        metrics = {"busiest": run.busiest()}
-        yield stamp.timed(setting.cell(BOUND), Timing(bounds, count), metrics=metrics, **fields)
+        yield stamp.timed(setting.cell(BOUND), Timing(bounds, count), metrics={"busiest": run.busiest()})
     for kind in run.kinds:
         if samples := run.turn_seconds(kind):
-            yield stamp.timed(setting.cell(PARTS[kind]), Timing(samples, 1), **fields)
+            yield stamp.timed(setting.cell(PARTS[kind]), Timing(samples, 1))
 
 
 def list_long_records(stamp: Stamp, setting: Setting, run: Run) -> Iterator[Record]:
@@ -376,7 +366,7 @@ class Arrangements(Topic):
 
     primitive, unit = PRIMITIVE, "arrangement"
     example = "--workload cartpole_dqn --intervals 1,8"
-    _op = RATE
+    _op, _list_records = RATE, staticmethod(list_records)
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
@@ -415,12 +405,6 @@ class Arrangements(Topic):
         """Return the key of the record by which a run is found again."""
         return self.stamp.cell(cell.cell(self._op))
 
-    def describe(self, cell: Setting) -> str:
-        """Describe a setting for the progress."""
-        workload = cell.workload
-        shape = f"A={workload.actors.count} E={workload.actors.environments} u={workload.learner.update_interval}"
-        return f"{workload.name} {cell.name} {shape}{' free' * (cell.ratio == 'free')}"
-
     def open(self, stack: ExitStack) -> None:
         """Make the environments once, so that what they lack is said before anything is recorded."""
         try_environments(self._workloads)
@@ -429,23 +413,19 @@ class Arrangements(Topic):
         """Yield the records of a run, and the rate of a second run of the first setting of each workload."""
         # A run has more records than the one by which it is found, and its twin is a run too: it has no clocks.
         (setting,) = cells
-        yield from self._measure_once(setting)
+        yield from self._measure_once(setting, self.stamp)
         if setting in [settings[0] for settings in self._settings]:
-            again = self._measure_once(setting, primitive=f"{PRIMITIVE}_again")
-            yield from (record for record in again if record.op == RATE)
+            again = dataclasses.replace(self.stamp, primitive=f"{PRIMITIVE}_again")
+            yield from (record for record in self._measure_once(setting, again) if record.op == RATE)
 
-    def _measure_once(self, setting: Setting, **fields: Any) -> Iterator[Record]:
+    def _measure_once(self, setting: Setting, stamp: Stamp) -> Iterable[Record]:
         try:
-            records = self._run(setting, **fields)
+            return self._list_records(stamp, setting, time_run(setting, self._read))
         except (TrainingError, *NOT_HERE, OSError, ImportError) as error:
-            reason = str(error) or "not enough memory"
-            records = iter([self.stamp.record(setting.cell(self._op), "failed", reason=reason, **fields)])
-        yield from records
+            return [stamp.record(setting.cell(self._op), "failed", reason=str(error) or "not enough memory")]
 
-    def _run(self, setting: Setting, **fields: Any) -> Iterator[Record]:
-        seconds, warm = self.options.seconds, self.options.warm
-        run = time_run(setting, lambda loop: read_stretches(loop, seconds, warm))
-        return list_records(self.stamp, setting, run, **fields)
+    def _read(self, loop: Any) -> Iterator[Mark]:
+        return read_stretches(loop, self.options.seconds, self.options.warm)
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
         """Return the rates, and tables of them."""
@@ -457,7 +437,7 @@ class _LongRuns(Arrangements):
     """Long runs of the first workload, in the arrangements that have a ratio to keep."""
 
     unit, has_sentinels = "long run", False
-    _op = RATIO
+    _op, _list_records = RATIO, staticmethod(list_long_records)
 
     def __init__(self, options: Namespace) -> None:
         super().__init__(options)
@@ -471,9 +451,8 @@ class _LongRuns(Arrangements):
         interval = workload.learner.update_interval
         return [[Setting.of(workload, name, interval, 1, LONG_ENVIRONMENTS, depth)] for name, depth in shapes]
 
-    def _run(self, setting: Setting, **fields: Any) -> Iterator[Record]:
-        run = time_run(setting, lambda loop: read_tenths(loop, self.options.steps))
-        return list_long_records(self.stamp, setting, run)
+    def _read(self, loop: Any) -> Iterator[Mark]:
+        return read_tenths(loop, self.options.steps)
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
         """Return the summary of each long run, and a sentence."""

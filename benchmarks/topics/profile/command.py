@@ -134,15 +134,15 @@ class Together:
         for member in self.members:
             member.worker.send("sample", number=member.number, cpus=member.cpus, **how)
         answers = [member.worker.receive() for member in self.members]
-        for answer in answers:
-            if "failed" in answer:
-                raise RecordError(f"{answer['failed']}; what is measured is kept, the same command continues")
-        self.calls_per_sample = sum(answer["calls"] for answer in answers) if self.is_all else answers[0]["calls"]
+        if refused := next(filter(None, map(refusal, answers)), None):
+            raise RecordError(f"{refused.reason}; what is measured is kept, the same command continues")
         self.trees.append(answers[0].get("tree", 0.0))
         if self.other:
             self.other.read = answers[1]
         if not self.is_all:
+            self.calls_per_sample = answers[0]["calls"]
             return float(answers[0]["seconds"])
+        self.calls_per_sample = sum(answer["calls"] for answer in answers)
         return float(1 / sum(1 / answer["seconds"] for answer in answers))
 
 

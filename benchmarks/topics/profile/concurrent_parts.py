@@ -4,6 +4,14 @@ With the ratio free no side waits for the other, so each is timed while the othe
 they take from each other is the contention. With the ratio kept, as the workload has it, the period is
 longer than the busiest side: the rest is hand-over.
 
+    rate            a gradient step of the run, all in: its period
+    learner step    the learner's own work a gradient step; in apart it samples and updates priorities too
+    actor turn      an actor's own work a turn of E environments
+    keeper step     the replay manager's own work a batch, in pipelined
+    actor period    a turn of an actor, all in
+    learner alone   a gradient step, all in, while the actors rest
+    actor alone     a turn of an actor, all in, while the learner rests
+
 Letters: A actors, E environments an actor steps at once, D batches sampled ahead, B batch.
 """
 
@@ -21,15 +29,7 @@ from .parts import World
 
 PRIMITIVE = "training arrangement"
 ARRANGEMENTS = ("apart", "pipelined")
-PARTS = {
-    "rate": "a gradient step of the run, all in: its period",
-    "learner step": "the learner's own work a gradient step; in apart it samples and updates priorities too",
-    "actor turn": "an actor's own work a turn of E environments",
-    "keeper step": "the replay manager's own work a batch, in pipelined",
-    "actor period": "a turn of an actor, all in",
-    "learner alone": "a gradient step, all in, while the actors rest",
-    "actor alone": "a turn of an actor, all in, while the learner rests",
-}
+PARTS = {"learner": "learner step", "actor": "actor turn", "keeper": "keeper step"}  # by the kind of process
 WINDOWS = 11
 LEAST_STEPS = 2  # gradient steps of a window
 WARM_STEPS = 20
@@ -155,7 +155,7 @@ class _Reading:
             if steps := self._loop.updates - updates:
                 known.setdefault("rate", []).append(elapsed / steps)
             change = self._board.rows - before
-            for kind, op in (("learner", "learner step"), ("actor", "actor turn"), ("keeper", "keeper step")):
+            for kind, op in PARTS.items():
                 rows = self._rows[kind]
                 turns, busy = (int(change[rows, word].sum()) for word in (self._row.TURNS, self._row.BUSY))
                 if turns:

@@ -120,7 +120,9 @@ def _environments_of(cell: dict[str, Any]) -> int:
 
 def _env(world: World, cell: dict[str, Any]) -> Call:
     if (count := _environments_of(cell)) > 1:
-        return _vector(world, count)
+        vector = environments_of(world.with_environments(count), world.number, world.number)
+        turns = [world.actions(count) for _ in range(1 << 8)]
+        return lambda turn: vector.step(turns[turn % len(turns)])
     environment, actions = Environment(world.workload), world.actions(1 << 12)
     environment.reset(world.number)
 
@@ -130,12 +132,6 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
             environment.reset(turn)
 
     return step
-
-
-def _vector(world: World, count: int) -> Call:
-    environments = environments_of(world.with_environments(count), world.number, world.number)
-    actions = [world.actions(count) for _ in range(1 << 8)]
-    return lambda turn: environments.step(actions[turn % len(actions)])
 
 
 def _policy(world: World, cell: dict[str, Any]) -> Call:
@@ -246,17 +242,9 @@ def _loop(world: World, cell: dict[str, Any]) -> Call:
 
 
 _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
-    "env": _env,
-    "inference": _policy,
-    "forward": _policy,
-    "actor": _actor,
-    "learner": _learner,
-    CUDA: _learner,
-    "product": _product,
-    "storage": _storage,
-    "loop": _loop,
-    "weights": _weights,
-}
+    "env": _env, "inference": _policy, "forward": _policy, "actor": _actor, "learner": _learner, CUDA: _learner,
+    "product": _product, "storage": _storage, "loop": _loop, "weights": _weights,
+}  # fmt: skip
 
 
 def make(world: World, cell: dict[str, Any]) -> Call:
@@ -281,10 +269,8 @@ class TimedTree:
     """
 
     def __init__(self, tree: Any) -> None:
-        self._tree = tree
-        self.seconds = 0.0
-        self.capacity = tree.capacity
-        self.dtype = tree.dtype
+        self._tree, self.seconds = tree, 0.0
+        self.capacity, self.dtype = tree.capacity, tree.dtype
         self.smallest_priority = getattr(tree, "smallest_priority", 1e-30)
         self.largest_priority = getattr(tree, "largest_priority", 1e30)
         self._place = getattr(tree, "place", np.asarray)
@@ -318,12 +304,8 @@ class Learning:
         self._buffer = PrioritizedBuffer(self.tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
         self._buffer.load_state_dict(world.full_state())
         self._learner = world.learner()
-        self._rng = world.rng
-        self._batch = workload.learner.batch
-        self._beta = replay.beta
-        self._interval = workload.learner.update_interval
-        self._size = workload.actors.local_storage
-        self._due = 0
+        self._sampled = workload.learner.batch, replay.beta, world.rng
+        self._interval, self._size, self._due = workload.learner.update_interval, workload.actors.local_storage, 0
         self._records = world.records(self._size)
         is_given = replay.initial_priority == "td_error"
         self._errors = world.rng.random(self._size).astype(np.float32) if is_given else None
@@ -335,7 +317,7 @@ class Learning:
         while self._due >= self._size:
             self._buffer.insert(self._records, self._errors)
             self._due -= self._size
-        batch = self._buffer.sample(self._batch, self._beta, self._rng)
+        batch = self._buffer.sample(*self._sampled)
         result = self._learner.step(batch.rows, batch.weights)
         self._buffer.update_priorities(batch.sequence, result.priorities)
 
@@ -347,8 +329,7 @@ class Loop:
     """
 
     def __init__(self, world: World, contestant: str, learner: str = REFERENCE, policy: str = REFERENCE) -> None:
-        workload = world.workload
-        self._calls = 0
+        workload, self._calls = world.workload, 0
         self._loop = SerialLoop(workload, contestant=contestant, learner=learner, policy=policy)
         self._loop.buffer.load_state_dict(world.full_state())
         self._loop.step = max(workload.learner.learning_starts, workload.exploration.random_steps)
