@@ -428,9 +428,12 @@ class Arrangements(Topic):
         return read_stretches(loop, self.options.seconds, self.options.warm)
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
-        """Return the rates, and tables of them."""
-        rows = compare_rates(found)
-        return {"rates": rows}, [*write_rates(rows)]
+        """Return the rates and tables of them, or the summary of each long run and a sentence."""
+        if not self.options.long:
+            rows = compare_rates(found)
+            return {"rates": rows}, [*write_rates(rows)]
+        rows = [sum_up(record) for record in found if record.op == RATIO and record.median_seconds is not None]
+        return {"long": rows}, [*map(write_summary, rows)]
 
 
 class _LongRuns(Arrangements):
@@ -453,8 +456,3 @@ class _LongRuns(Arrangements):
 
     def _read(self, loop: Any) -> Iterator[Mark]:
         return read_tenths(loop, self.options.steps)
-
-    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
-        """Return the summary of each long run, and a sentence."""
-        rows = [sum_up(record) for record in found if record.op == RATIO and record.median_seconds is not None]
-        return {"long": rows}, [*map(write_summary, rows)]

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.cases import Case
 from benchmarks.timing import Timing
-from benchmarks.topics.profile import beside as cells
+from benchmarks.topics.profile import concurrent_parts as cells
 from benchmarks.topics.profile.cells import PRESETS
 from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
@@ -277,7 +277,6 @@ def test_the_cells_of_a_run_are_one_group_and_no_two_are_alike():
     for group in groups:
         assert len({tuple(sorted(cell.options.items())) for cell in group}) == 1
         options = group[0].options
-        assert {cell.op for cell in group} <= set(cells.PARTS)
         assert ("keeper step" in {cell.op for cell in group}) == (options["arrangement"] == "pipelined")
         assert options["presampled"] >= (options["arrangement"] == "pipelined")
         assert options["update_interval"] == 1
@@ -287,7 +286,7 @@ def test_the_cells_of_a_run_are_one_group_and_no_two_are_alike():
 
 def test_a_workload_is_timed_from_its_first_step_on_and_without_an_end():
     (group, *_) = cells.groups(CARTPOLE, PRESETS["quick"], 2, ["dense"])
-    shaped = cells.shaped(CARTPOLE, {**group[0].options, "environments": 8, "actors": 2, "presampled": 3})
+    shaped = cells.shape_workload(CARTPOLE, {**group[0].options, "environments": 8, "actors": 2, "presampled": 3})
     assert (shaped.actors.environments, shaped.actors.count, shaped.replay.presampled) == (8, 2, 3)
     assert (shaped.learner.learning_starts, shaped.exploration.random_steps) == (1, 0)
     assert shaped.steps > 1 << 40
