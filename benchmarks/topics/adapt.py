@@ -78,6 +78,8 @@ class Adapt(Topic):
         workload, values = load_timed(options.workload), {("actors", "count"): max(self._samplers), ("", "steps"): MOST}
         self._workload = with_values(workload, {**values, ("learner", "learning_starts"): start_of(workload, values)})
         self._identity, self._began = identity(workload), "" if options.dry_run else platforms.now()
+        memory = 1e9 * (options.memory_gb or 0) or platforms.fingerprint().get("memory_bytes")
+        self._caps = {PROCESSOR: options.cpu_percent} | ({MEMORY: float(memory)} if memory else {})
         self._answer: Run | None = None
 
     def cells(self) -> list[list[Cell]]:
@@ -123,8 +125,8 @@ class Adapt(Topic):
                 return rates
             raise _UnseenError(*pair)
 
-        caps, how = _list_caps(self.options), {"exhaustive": self.options.exhaustive, "tell": tell}
-        return adapt_running(recall, self._samplers, self.options.batches, caps, self._cores, **how)
+        how: dict[str, Any] = {"exhaustive": self.options.exhaustive, "tell": tell}
+        return adapt_running(recall, self._samplers, self.options.batches, self._caps, self._cores, **how)
 
     def _record(self, step: Step, number: int) -> Record:
         """Show a look, and make its record, whose time is of a gradient step."""
@@ -141,12 +143,6 @@ class Adapt(Topic):
         if not self._answer:
             return {}, ()
         return make_plain(self._answer, self._workload), [*describe_run(self._answer, self._workload)]
-
-
-def _list_caps(options: Namespace) -> dict[str, float]:
-    most = {PROCESSOR: options.cpu_percent}
-    memory = options.memory_gb * 1e9 if options.memory_gb else platforms.fingerprint().get("memory_bytes")
-    return most | ({MEMORY: float(memory)} if memory else {})
 
 
 def measure_loop(workload: Workload, samplers: int, seconds: float) -> contextlib.AbstractContextManager[Any]:

@@ -29,7 +29,7 @@ from ..run import Stamp
 from ..timing import Timing
 from ..topic import Topic
 from ..worker import NOT_HERE, threads
-from .profile.cells import Cell, change_tables, options_of_run
+from .profile.cells import Cell, change_tables, options_of_run, shape_run
 from .profile.command import try_environments, workload_of
 from .profile.concurrent_parts import PARTS, PRIMITIVE
 from .profile.parts import World
@@ -49,50 +49,31 @@ STORAGE_BYTES = 1 << 30
 ENDLESS = 10**9  # environment steps of a run that is never at its end
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A workload, which has A, E, D and u, in the arrangement of that ``name``; it learns and acts by ``learner``."""
-
-    workload: Workload
-    name: str
-    learner: str
-    ratio: str = "kept"
-
-    @classmethod
-    def of(
-        cls, workload: Workload, name: str, interval: int, actors: int, environments: int, presampled: int, **how: str
-    ) -> "Setting":
-        """Return the workload in this shape, by the default implementation unless ``how`` has another ``learner``."""
-        tables: dict[str, dict[str, int]] = {
-            "learner": {"update_interval": interval},
-            "actors": {"count": actors, "environments": environments},
-            "replay": {"presampled": presampled},
-        }
-        return cls(change_tables(workload, tables), name, **{"learner": learners.default(workload), **how})
-
-    @property
-    def arrangement(self) -> Arrangement:
-        """The arrangement as it runs. TrainingError for one that there is not."""
-        return Arrangement(name=self.name, ratio=self.ratio)
-
-    def cell(self, op: str = RATE) -> Cell:
-        """Return the cell of an operation, under the names that records of arrangements have."""
-        options = options_of_run(self.workload, self.arrangement, self.learner)
-        replay, batch = self.workload.replay, self.workload.learner.batch
-        return Cell("loop", op, options, batch, self.arrangement.threads, replay.capacity, replay.fanout)
+def make_cell(
+    workload: Workload, name: str, interval: int, actors: int, environments: int, ahead: int, op: str = RATE, **how: str
+) -> Cell:
+    """Return the cell of a workload's run with A, E and D in an arrangement, by the default implementation unless
+    ``how`` has another ``learner``, and with a kept ratio unless it has another. TrainingError for a name of none."""
+    tables: dict[str, dict[str, int]] = {
+        "learner": {"update_interval": interval},
+        "actors": {"count": actors, "environments": environments},
+        "replay": {"presampled": ahead},
+    }
+    arrangement = Arrangement(name=name, ratio=how.get("ratio", "kept"))
+    learner = how.get("learner") or learners.default(workload)
+    options = options_of_run(change_tables(workload, tables), arrangement, learner)
+    shape = workload.learner.batch, arrangement.threads, workload.replay.capacity, workload.replay.fanout
+    return Cell("loop", op, options, *shape)
 
 
-def list_settings(workload: Workload, names: Sequence[str], intervals: Sequence[int]) -> list[Setting]:
+def list_cells(workload: Workload, names: Sequence[str], intervals: Sequence[int]) -> list[Cell]:
     """List what is timed of a workload: every arrangement at every update interval, and apart at a free ratio."""
-    shapes = [
-        (name, interval, actors, count, DEPTHS[name])
-        for interval, name, actors, count in itertools.product(intervals, names, ACTORS, ENVIRONMENTS)
-        if name != "serial" or actors == 1
-    ]
+    shapes = itertools.product(intervals, names, ACTORS, ENVIRONMENTS)
+    kept = [(name, interval, *counts, DEPTHS[name]) for interval, name, *counts in shapes]
     free = ENVIRONMENTS if "apart" in names else ()
     return [
-        *(Setting.of(workload, *shape) for shape in shapes),
-        *(Setting.of(workload, "apart", 1, 1, count, 0, ratio="free") for count in free),
+        *(make_cell(workload, *shape) for shape in kept if shape[0] != "serial" or shape[2] == 1),
+        *(make_cell(workload, "apart", 1, 1, count, 0, ratio="free") for count in free),
     ]
 
 
@@ -164,9 +145,9 @@ class Run:
         return (last.work[kind][2] - first.work[kind][2]) / first.work[kind][0]
 
 
-def time_run(setting: Setting, read: Callable[[Any], Iterable[Mark]]) -> Run:
-    """Run a setting until its marks are read. TrainingError where it cannot run or stands."""
-    with place(setting), contextlib.closing(start_loop(setting)) as loop:
+def time_run(workload: Workload, cell: Cell, read: Callable[[Any], Iterable[Mark]]) -> Run:
+    """Run a cell's arrangement until its marks are read. TrainingError where it cannot run or stands."""
+    with place(cell), contextlib.closing(start_loop(workload, cell.options)) as loop:
         begin(loop)
         return Run(tuple(read(loop)), dict(loop.report()) if hasattr(loop, "report") else {})
 
@@ -224,13 +205,13 @@ def work_of(loop: Any, each: bool = False) -> Work:
     }
 
 
-def start_loop(setting: Setting) -> Any:
-    """Make the loop of a setting, its replay full, where exploration has come to its end."""
-    workload = dataclasses.replace(setting.workload, steps=ENDLESS)
-    own, exploration = workload.learner, workload.exploration
-    step = max(own.learning_starts, exploration.random_steps, exploration.steps)
-    by: dict[str, Any] = {"learner": setting.learner, "policy": setting.learner, "seed": 0}
-    if setting.name == "serial":
+def start_loop(workload: Workload, options: Mapping[str, Any]) -> Any:
+    """Make the loop of a record's options, its replay full, where exploration has come to its end."""
+    shaped, arrangement = shape_run(workload, options)
+    workload = dataclasses.replace(shaped, steps=ENDLESS)
+    step = max(workload.learner.learning_starts, workload.exploration.random_steps, workload.exploration.steps)
+    by: dict[str, Any] = {"learner": options["learner"], "policy": options["policy"], "seed": 0}
+    if arrangement.name == "serial":
         serial = SerialLoop(workload, **by)
         serial.buffer.load_state_dict(World(workload, 0, STORAGE_BYTES).full_state())
         serial.step = step
@@ -238,9 +219,9 @@ def start_loop(setting: Setting) -> Any:
     from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
     from impls.training.parallel.pace import Pace  # noqa: PLC0415
 
-    loop = ParallelLoop(workload, setting.arrangement, **by)
+    loop = ParallelLoop(workload, arrangement, **by)
     try:
-        done = {"step": step, "updates": Pace.of(workload, setting.arrangement).updates_at(step)}
+        done = {"step": step, "updates": Pace.of(workload, arrangement).updates_at(step)}
         records = World(workload, 0, STORAGE_BYTES).full_state()
         loop.load_state_dict({**loop.state_dict(), "buffer": records, **done})
     except BaseException:
@@ -250,13 +231,13 @@ def start_loop(setting: Setting) -> Any:
 
 
 @contextlib.contextmanager
-def place(setting: Setting) -> Iterator[None]:
+def place(cell: Cell) -> Iterator[None]:
     """Let a serial loop have one core, an arrangement all, and learners their threads; afterwards all as before."""
     import torch  # noqa: PLC0415  # heavy
 
-    before, serial = torch.get_num_threads(), setting.name == "serial"
-    learners.use_threads(setting.arrangement.threads)
-    pin(1 if serial else len(ALL_CPUS), threads())
+    before = torch.get_num_threads()
+    learners.use_threads(cell.threads)
+    pin(1 if cell.options["arrangement"] == "serial" else len(ALL_CPUS), threads())
     try:
         yield
     finally:
@@ -264,29 +245,27 @@ def place(setting: Setting) -> Iterator[None]:
         learners.use_threads(before)
 
 
-def list_records(stamp: Stamp, setting: Setting, run: Run) -> Iterator[Record]:
+def list_records(stamp: Stamp, cell: Cell, run: Run) -> Iterator[Record]:
     """Yield the records of a run: the rate, the bound, and the own work of each kind of process a turn.
 
     The rate's ``metrics`` have what the loop reports, and which kind of process works most of the time.
     """
-    found = {"steps": run.steps, "gradient_steps": run.updates, "report": run.report, "busiest": run.busiest()}
-    count = max(1, run.updates // len(run.step_seconds))
-    yield stamp.timed(setting.cell(RATE), Timing(run.step_seconds, count), metrics=found)
+    busiest, count = {"busiest": run.busiest()}, max(1, run.updates // len(run.step_seconds))
+    found = {"steps": run.steps, "gradient_steps": run.updates, "report": run.report, **busiest}
+    yield stamp.timed(cell, Timing(run.step_seconds, count), metrics=found)
     if bounds := run.bounds():
-        yield stamp.timed(setting.cell(BOUND), Timing(bounds, count), metrics={"busiest": run.busiest()})
+        yield stamp.timed(cell, Timing(bounds, count), metrics=busiest, op=BOUND)
     for kind in run.kinds:
         if samples := run.turn_seconds(kind):
-            yield stamp.timed(setting.cell(PARTS[kind]), Timing(samples, 1))
+            yield stamp.timed(cell, Timing(samples, 1), op=PARTS[kind])
 
 
-def list_long_records(stamp: Stamp, setting: Setting, run: Run) -> Iterator[Record]:
+def list_long_records(stamp: Stamp, cell: Cell, run: Run) -> Iterator[Record]:
     """Yield the record of a long run: seconds of a gradient step, with lead, lag and ratios as metrics."""
-    interval = setting.workload.learner.update_interval
-    pairs = itertools.pairwise(run.marks)
+    interval, pairs = cell.options["update_interval"], itertools.pairwise(run.marks)
     ratios = [(last.steps - first.steps) / (last.updates - first.updates) / interval for first, last in pairs]
     found = {"steps": run.steps, "gradient_steps": run.updates, "ratios": ratios, "report": run.report}
-    timing = Timing(run.step_seconds, max(1, run.updates // TENTHS))
-    yield stamp.timed(setting.cell(RATIO), timing, metrics=found)
+    yield stamp.timed(cell, Timing(run.step_seconds, max(1, run.updates // TENTHS)), metrics=found)
 
 
 HEAD = ("arrangement", "actors", "E", "D", "steps/s", "95 % interval", "bound", "share", "busiest")
@@ -366,7 +345,7 @@ class Arrangements(Topic):
 
     primitive, unit = PRIMITIVE, "arrangement"
     example = "--workload cartpole_dqn --intervals 1,8"
-    _op, _list_records = RATE, staticmethod(list_records)
+    _list_records = staticmethod(list_records)
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
@@ -382,7 +361,7 @@ class Arrangements(Topic):
     def __init__(self, options: Namespace) -> None:
         super().__init__(options)
         self._workloads = [workload_of(name) for name in options.workload]
-        self._settings = [list_settings(workload, options.only, options.intervals) for workload in self._workloads]
+        self._cells = [list_cells(workload, options.only, options.intervals) for workload in self._workloads]
         self.asked = {"seconds": options.seconds, "warm": options.warm, **self._identities()}
 
     def _identities(self) -> dict[str, str]:
@@ -397,34 +376,31 @@ class Arrangements(Topic):
         """Return what is asked for: long runs, or short ones."""
         return [_LongRuns(self.options) if self.options.long else self]
 
-    def cells(self) -> list[list[Setting]]:
-        """Return the settings of each workload, each a group of its own."""
-        return [[setting] for settings in self._settings for setting in settings]
-
-    def key(self, cell: Setting) -> str:
-        """Return the key of the record by which a run is found again."""
-        return self.stamp.cell(cell.cell(self._op))
+    def cells(self) -> list[list[Cell]]:
+        """Return the runs of each workload, each a group of its own."""
+        return [[cell] for cells in self._cells for cell in cells]
 
     def open(self, stack: ExitStack) -> None:
         """Make the environments once, so that what they lack is said before anything is recorded."""
         try_environments(self._workloads)
 
-    def measure(self, cells: Sequence[Setting]) -> Iterator[Record]:
-        """Yield the records of a run, and the rate of a second run of the first setting of each workload."""
+    def measure(self, cells: Sequence[Cell]) -> Iterator[Record]:
+        """Yield the records of a run, and the rate of a second run of the first cell of each workload."""
         # A run has more records than the one by which it is found, and its twin is a run too: it has no clocks.
-        (setting,) = cells
-        yield from self._measure_once(setting, self.stamp)
-        if setting in [settings[0] for settings in self._settings]:
+        (cell,) = cells
+        yield from self._measure_once(cell, self.stamp)
+        if cell in [own[0] for own in self._cells]:
             again = dataclasses.replace(self.stamp, primitive=f"{PRIMITIVE}_again")
-            yield from (record for record in self._measure_once(setting, again) if record.op == RATE)
+            yield from (record for record in self._measure_once(cell, again) if record.op == RATE)
 
-    def _measure_once(self, setting: Setting, stamp: Stamp) -> Iterable[Record]:
+    def _measure_once(self, cell: Cell, stamp: Stamp) -> Iterable[Record]:
+        workload = next(own for own in self._workloads if own.name == cell.options["workload"])
         try:
-            return self._list_records(stamp, setting, time_run(setting, self._read))
+            return self._list_records(stamp, cell, time_run(workload, cell, self._take_marks))
         except (TrainingError, *NOT_HERE, OSError, ImportError) as error:
-            return [stamp.record(setting.cell(self._op), "failed", reason=str(error) or "not enough memory")]
+            return [stamp.record(cell, "failed", reason=str(error) or "not enough memory")]
 
-    def _read(self, loop: Any) -> Iterator[Mark]:
+    def _take_marks(self, loop: Any) -> Iterator[Mark]:
         return read_stretches(loop, self.options.seconds, self.options.warm)
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
@@ -440,19 +416,18 @@ class _LongRuns(Arrangements):
     """Long runs of the first workload, in the arrangements that have a ratio to keep."""
 
     unit, has_sentinels = "long run", False
-    _op, _list_records = RATIO, staticmethod(list_long_records)
+    _list_records = staticmethod(list_long_records)
 
     def __init__(self, options: Namespace) -> None:
         super().__init__(options)
-        self._workloads, self._settings = self._workloads[:1], []
+        self._workloads, self._cells = self._workloads[:1], []
         self.asked = {"steps": options.steps, **self._identities()}
 
-    def cells(self) -> list[list[Setting]]:
+    def cells(self) -> list[list[Cell]]:
         """Return the long runs, each a group of its own."""
-        shapes = [(name, depth) for name, depth in LONG_DEPTHS.items() if name in self.options.only]
-        (workload,) = self._workloads
-        interval = workload.learner.update_interval
-        return [[Setting.of(workload, name, interval, 1, LONG_ENVIRONMENTS, depth)] for name, depth in shapes]
+        (workload,), names = self._workloads, [name for name in LONG_DEPTHS if name in self.options.only]
+        shape = workload.learner.update_interval, 1, LONG_ENVIRONMENTS
+        return [[make_cell(workload, name, *shape, LONG_DEPTHS[name], RATIO)] for name in names]
 
-    def _read(self, loop: Any) -> Iterator[Mark]:
+    def _take_marks(self, loop: Any) -> Iterator[Mark]:
         return read_tenths(loop, self.options.steps)

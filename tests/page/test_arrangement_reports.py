@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks.topics.arrangements import PRIMITIVE, Mark, Run, Setting, list_long_records, list_records
+from benchmarks.topics.arrangements import PRIMITIVE, RATIO, Mark, Run, list_long_records, list_records, make_cell
 from impls.training import load
 from tests.page_parts import first_cells, page_material
 from tests.profiled import folder, stamp, world
@@ -38,21 +38,23 @@ def run(name, interval, environments, free=False):
     return Run(tuple(map(at, range(count + 1))), {"lead": 9, "lag": 0, "restarts": 0})
 
 
-def setting(name, interval, environments, ratio="kept"):
-    shape = interval, 1, environments, int(name == "pipelined")
-    return Setting.of(load("cartpole_dqn"), name, *shape, learner="torch", ratio=ratio)
+def cell(name, interval, environments, **how):
+    ahead = int(name == "pipelined")
+    return make_cell(load("cartpole_dqn"), name, interval, 1, environments, ahead, learner="torch", **how)
 
 
 def made_up():
     found = []
     for interval in (1, 8, 64):
         for name in ("serial", "apart", "pipelined"):
-            one = setting(name, interval, 1)
+            one = cell(name, interval, 1)
             found += list_records(stamp(PRIMITIVE), one, run(name, interval, 1))
-    found += list_records(stamp(PRIMITIVE), setting("apart", 1, 1, "free"), run("apart", 1, 1))
+    found += list_records(stamp(PRIMITIVE), cell("apart", 1, 1, ratio="free"), run("apart", 1, 1))
     tenths = [Mark(20.0 * part, 100_000 * part, 100_000 * part, {}) for part in range(10)]
     last = Mark(200.0, 1_000_000, 900_000 + 99_800, {})
-    found += list_long_records(stamp(PRIMITIVE), setting("apart", 1, 8), Run((*tenths, last), {"lead": 8, "lag": 2}))
+    found += list_long_records(
+        stamp(PRIMITIVE), cell("apart", 1, 8, op=RATIO), Run((*tenths, last), {"lead": 8, "lag": 2})
+    )
     here = {"key": "made-up", "cores": 2}
     return [dataclasses.replace(one, machine=one.machine | here, utc="2030-01-01T00:00:00+00:00") for one in found]
 

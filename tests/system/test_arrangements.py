@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.run import Stamp
 from benchmarks.topic import parser_for
 from benchmarks.topics import arrangements as arranged
-from benchmarks.topics.arrangements import PRIMITIVE, Mark, Run, Setting
+from benchmarks.topics.arrangements import PRIMITIVE, Mark, Run
+from benchmarks.topics.profile.cells import shape_run
 from dse.records import read_file
 from impls.training import TrainingError, load
 from tests.committed import RESULTS
@@ -25,8 +25,8 @@ OPTIONS = {
 }
 
 
-def setting(name="apart", actors=2):
-    return Setting.of(load("cartpole_dqn"), name, 8, actors, 8, 1, learner="dense")
+def cell(name="apart", actors=2):
+    return arranged.make_cell(load("cartpole_dqn"), name, 8, actors, 8, 1, learner="torch")
 
 
 def marks(count=4, step=0.5, actor=0.9, learner=0.2):
@@ -54,24 +54,24 @@ def test_a_run_tells_rates_work_and_the_bound_of_its_busiest_kind():
 def test_a_serial_loop_has_a_rate_and_no_bound():
     one = Run(tuple(Mark(at, at, at, {}) for at in range(3)))
     assert (one.bounds(), one.busiest(), one.kinds) == ((), "", ())
-    assert [record.op for record in arranged.list_records(stamp(PRIMITIVE), setting("serial"), one)] == ["rate"]
+    assert [record.op for record in arranged.list_records(stamp(PRIMITIVE), cell("serial"), one)] == ["rate"]
 
 
-def test_the_setting_is_the_workload_in_the_shape_and_its_options_are_those_of_records():
-    one = setting()
-    workload = one.workload
+def test_a_cell_has_the_options_by_which_its_workload_is_shaped():
+    made = cell()
+    workload, arrangement = shape_run(load("cartpole_dqn"), made.options)
     assert (workload.actors.count, workload.actors.environments, workload.replay.presampled) == (2, 8, 1)
-    assert workload.learner.update_interval == 8
-    cell = one.cell()
-    assert set(cell.options) == OPTIONS
-    assert (cell.options["arrangement"], cell.options["learners"], cell.options["ratio"]) == ("apart", 1, "kept")
-    assert (cell.op, cell.batch, cell.capacity) == ("rate", 64, 50_000)
+    assert (workload.learner.batch, workload.learner.update_interval) == (64, 8)
+    assert (arrangement.name, arrangement.learners, arrangement.ratio) == ("apart", 1, "kept")
+    assert set(made.options) == OPTIONS
+    assert (made.options["learner"], made.options["policy"]) == ("torch", "torch")
+    assert (made.op, made.batch, made.capacity) == ("rate", 64, 50_000)
     with pytest.raises(TrainingError, match="apart"):
-        setting("apartt").cell()
+        cell("apartt")
 
 
 def test_records_have_rate_bound_and_each_kinds_own_work():
-    found = list(arranged.list_records(stamp(PRIMITIVE), setting(), run()))
+    found = list(arranged.list_records(stamp(PRIMITIVE), cell(), run()))
     assert [(one.primitive, one.op) for one in found] == [
         (PRIMITIVE, op) for op in ("rate", "bound", "actor turn", "learner step")
     ]
@@ -86,9 +86,9 @@ def test_records_have_rate_bound_and_each_kinds_own_work():
 def test_the_table_says_which_is_fastest_and_how_near_the_best_parallel_one_is():
     serial = Run(tuple(Mark(0.4 * at, 800 * at, 100 * at, {}) for at in range(4)))
     found = [
-        *arranged.list_records(stamp(PRIMITIVE), setting(), run()),
-        *arranged.list_records(stamp(PRIMITIVE), setting("serial", 1), serial),
-        *arranged.list_records(stamp(PRIMITIVE), setting(actors=1), run(step=0.6)),
+        *arranged.list_records(stamp(PRIMITIVE), cell(), run()),
+        *arranged.list_records(stamp(PRIMITIVE), cell("serial", 1), serial),
+        *arranged.list_records(stamp(PRIMITIVE), cell(actors=1), run(step=0.6)),
     ]
     text = "\n".join(arranged.write_rates(arranged.compare_rates(found)))
     assert "cartpole_dqn, update interval 8: gradient steps/s" in text
@@ -100,8 +100,7 @@ class Loop:
 
     def __init__(self, silent=()):
         self.updates = self.step = self.advances = 0
-        self.workload = setting().workload
-        self.arrangement = setting().arrangement
+        self.workload, self.arrangement = shape_run(load("cartpole_dqn"), cell().options)
         self.board, self._silent = SimpleNamespace(rows=np.zeros((3, 8), np.int64)), silent
 
     def advance(self):
@@ -135,24 +134,24 @@ def test_no_gradient_step_within_the_limit_is_an_error(monkeypatch):
 
 
 def test_what_is_timed_by_default_is_every_arrangement_at_every_update_interval():
-    every = arranged.list_settings(load("cartpole_dqn"), tuple(arranged.DEPTHS), arranged.INTERVALS)
-    kept = [one for one in every if one.ratio == "kept"]
+    every = arranged.list_cells(load("cartpole_dqn"), tuple(arranged.DEPTHS), arranged.INTERVALS)
+    kept = [one.options for one in every if one.options["ratio"] == "kept"]
     assert len(kept) == 3 * (2 + 4 + 4)
-    assert {one.workload.learner.update_interval for one in kept} == {1, 8, 64}
-    assert {one.workload.replay.presampled for one in kept if one.name == "pipelined"} == {1}
-    assert [(one.name, one.workload.actors.count) for one in every if one.ratio == "free"] == [("apart", 1)] * 2
-    assert len({Stamp.of_this_run(__name__, PRIMITIVE).cell(one.cell()) for one in every}) == len(every)
+    assert {one["update_interval"] for one in kept} == {1, 8, 64}
+    assert {one["presampled"] for one in kept if one["arrangement"] == "pipelined"} == {1}
+    free = [one.options for one in every if one.options["ratio"] == "free"]
+    assert [(one["arrangement"], one["actors"]) for one in free] == [("apart", 1)] * 2
 
 
 def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):
     """The command's JSON, with made-up runs; the settings that ran, in order."""
     ran = []
 
-    def made_up(one, read):
-        ran.append(one)
-        if one.name in faulty:
+    def made_up(workload, cell, read):
+        ran.append(cell.options["arrangement"])
+        if ran[-1] in faulty:
             raise TrainingError("actor 0 was ended from outside")
-        return run() if one.name != "serial" else Run(tuple(Mark(at, at, at, {}) for at in range(3)))
+        return run() if ran[-1] != "serial" else Run(tuple(Mark(at, at, at, {}) for at in range(3)))
 
     monkeypatch.setattr(arranged, "time_run", made_up)
     monkeypatch.setattr(arranged.Arrangements, "has_sentinels", False)
@@ -168,7 +167,7 @@ def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_pa
     assert first["aa_pairs"] == 1
     assert {row["arrangement"] for row in first["rates"]} == {"serial", "apart"}
     code, second, ran = measure(monkeypatch, tmp_path, capsys, *words)
-    assert (code, second["found_done"], {one.name for one in ran}) == (0, 8, {"pipelined"})
+    assert (code, second["found_done"], {*ran}) == (0, 8, {"pipelined"})
     code, third, ran = measure(monkeypatch, tmp_path, capsys, *words)
     assert (third["found_done"], ran) == (12, [])
 
@@ -177,8 +176,8 @@ def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_pa
 
 
 def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypatch, capsys):
-    def made_up(one, read):
-        off = 1.004 if one.name == "apart" else 1.02
+    def made_up(workload, cell, read):
+        off = 1.004 if cell.options["arrangement"] == "apart" else 1.02
         parts = tuple(Mark(at, round(off * 1_000 * at), 1_000 * at, {}) for at in range(11))
         return Run(parts, {"lead": 9, "lag": 3, "restarts": 0})
 
@@ -217,8 +216,7 @@ def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
     words = ["--workload", str(write_workload(tmp_path)), "--seconds", "0.3", "--warm", "0.01", "--results", "made"]
     topic = arranged.Arrangements(parser_for(arranged.Arrangements, "").parse_args(words))
     for name in ("serial", "apart"):
-        one = Setting.of(topic._workloads[0], name, 2, 1, 1, 0)
-        found = list(topic.measure([one]))
+        found = list(topic.measure([arranged.make_cell(topic._workloads[0], name, 2, 1, 1, 0)]))
         assert {record.status for record in found} <= {"ok", "unstable"}
         ops = [record.op for record in found]
         assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.cases import Case
 from benchmarks.timing import Timing
 from benchmarks.topics.profile import concurrent_parts as cells
-from benchmarks.topics.profile.cells import PRESETS
+from benchmarks.topics.profile.cells import PRESETS, shape_run
 from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping
@@ -286,7 +286,8 @@ def test_the_cells_of_a_run_are_one_group_and_no_two_are_alike():
 
 def test_a_workload_is_timed_from_its_first_step_on_and_without_an_end():
     (group, *_) = cells.groups(CARTPOLE, PRESETS["quick"], 2, ["dense"])
-    shaped = cells.shape_workload(CARTPOLE, {**group[0].options, "environments": 8, "actors": 2, "presampled": 3})
+    options = {**group[0].options, "environments": 8, "actors": 2, "presampled": 3}
+    shaped = cells.train_at_once(shape_run(CARTPOLE, options)[0])
     assert (shaped.actors.environments, shaped.actors.count, shaped.replay.presampled) == (8, 2, 3)
     assert (shaped.learner.learning_starts, shaped.exploration.random_steps) == (1, 0)
     assert shaped.steps > 1 << 40

@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.platforms.fingerprint import fingerprint
 from impls.training import Workload, identity, learners
-from impls.training.arrangement import Arrangement
+from impls.training.arrangement import SEVERAL, Arrangement
 from impls.training.settings import stated
 from impls.training.weights import layout_of, networks
 
@@ -116,6 +116,18 @@ def options_of_run(workload: Workload, arrangement: Arrangement, learner: str) -
         "update_interval": workload.learner.update_interval, "batch": workload.learner.batch,
         "learner": learner, "policy": learner, **{name: getattr(arrangement, name) for name in names},
     }  # fmt: skip
+
+
+def shape_run(workload: Workload, options: Mapping[str, Any]) -> tuple[Workload, Arrangement]:
+    """Return the workload and the arrangement of a run that has these options."""
+    tables = {
+        "actors": {"count": options["actors"], "environments": options["environments"]},
+        "learner": {name: options[name] for name in ("update_interval", "batch")},
+        "replay": {"presampled": options["presampled"]},
+    }
+    names = (*SEVERAL, "strategy", "transport", "weights", "ratio")
+    named = {name: options[name] for name in names if name in options}
+    return change_tables(workload, tables), Arrangement(name=options["arrangement"], **named)
 
 
 def facts_of(workload: Workload, preset: str = "", cells: Sequence[Sequence[Cell]] = ()) -> dict[str, Any]:

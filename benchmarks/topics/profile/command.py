@@ -347,4 +347,4 @@ class _Runs(Topic):
         shared = {self.key(cell) for group in self._profile.groups for cell in group}
         for record in super().measure(cells):
             facts = self._profile.facts if record.cell in shared else {}
-            yield dataclasses.replace(record, machine=record.machine | facts)
+            yield dataclasses.replace(record, machine={**record.machine, **facts})

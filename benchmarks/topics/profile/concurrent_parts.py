@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from impls.training import Workload
-from impls.training.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
+from impls.training.arrangement import SHARING, SYNCS, Arrangement
 from impls.training.weights import layout_of
 
-from .cells import PRESETS, REFERENCE, Cell, Preset, change_tables, options_of, options_of_run
+from .cells import PRESETS, REFERENCE, Cell, Preset, change_tables, options_of, options_of_run, shape_run
 from .parts import World
 
 PRIMITIVE = "training arrangement"
@@ -77,14 +77,10 @@ def _list_cells(
         yield Cell(name, op, options, workload.learner.batch, 1, workload.replay.capacity, workload.replay.fanout)
 
 
-def shape_workload(workload: Workload, options: Mapping[str, Any]) -> Workload:
-    """Return the workload as a run of these options trains it: from the first step on, and without an end."""
-    tables = {
-        "actors": {"count": options["actors"], "environments": options["environments"]},
-        "learner": {name: options[name] for name in ("update_interval", "batch")} | {"learning_starts": 1},
-        "exploration": {"random_steps": 0, "start": workload.exploration.end},
-        "replay": {"presampled": options["presampled"]},
-    }
+def train_at_once(workload: Workload) -> Workload:
+    """Return the workload as it trains from the first step on, and without an end."""
+    start = {"random_steps": 0, "start": workload.exploration.end}
+    tables = {"learner": {"learning_starts": 1}, "exploration": start}
     return dataclasses.replace(change_tables(workload, tables), steps=1 << 50)
 
 
@@ -95,10 +91,9 @@ def measure(world: World, options: Mapping[str, Any], window: float) -> dict[str
     """
     from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
 
-    named = {name: options[name] for name in (*SEVERAL, "strategy", "transport", "weights", "ratio") if name in options}
-    arrangement = Arrangement(name=options["arrangement"], **named)
-    workload = shape_workload(world.workload, options)
-    loop = ParallelLoop(workload, arrangement, learner=options["learner"], policy=options["policy"])
+    workload, arrangement = shape_run(world.workload, options)
+    by = {"learner": options["learner"], "policy": options["policy"]}
+    loop = ParallelLoop(train_at_once(workload), arrangement, **by)
     try:
         world.kept_state = world.kept_state or world.full_state()
         loop.buffer.load_state_dict(world.kept_state)
