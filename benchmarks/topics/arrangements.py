@@ -29,7 +29,7 @@ from ..run import Stamp
 from ..timing import Timing
 from ..topic import Topic
 from ..worker import NOT_HERE, threads
-from .profile.cells import Cell, change_tables, options_of_run, shape_run
+from .profile.cells import Cell, options_of_run, shape_run
 from .profile.command import try_environments, workload_of
 from .profile.concurrent_parts import PARTS, PRIMITIVE
 from .profile.parts import World
@@ -50,31 +50,26 @@ ENDLESS = 10**9  # environment steps of a run that is never at its end
 
 
 def make_cell(
-    workload: Workload, name: str, interval: int, actors: int, environments: int, ahead: int, op: str = RATE, **how: str
+    workload: Workload, name: str, op: str = RATE, *, ratio: str = "kept", learner: str = "", **shape: int
 ) -> Cell:
-    """Return the cell of a workload's run with A, E and D in an arrangement, by the default implementation unless
-    ``how`` has another ``learner``, and with a kept ratio unless it has another. TrainingError for a name of none."""
-    tables: dict[str, dict[str, int]] = {
-        "learner": {"update_interval": interval},
-        "actors": {"count": actors, "environments": environments},
-        "replay": {"presampled": ahead},
-    }
-    arrangement = Arrangement(name=name, ratio=how.get("ratio", "kept"))
-    learner = how.get("learner") or learners.default(workload)
-    options = options_of_run(change_tables(workload, tables), arrangement, learner)
-    shape = workload.learner.batch, arrangement.threads, workload.replay.capacity, workload.replay.fanout
-    return Cell("loop", op, options, *shape)
+    """Return the cell of a workload's run in the arrangement of a name, by its default implementation unless another
+    is given; ``shape`` has other numbers than the workload, such as ``actors``. TrainingError for a name of none."""
+    arrangement = Arrangement(name=name, ratio=ratio)
+    options = options_of_run(workload, arrangement, learner or learners.default(workload), **shape)
+    sizes = arrangement.threads, workload.replay.capacity, workload.replay.fanout
+    return Cell("loop", op, options, workload.learner.batch, *sizes)
 
 
 def list_cells(workload: Workload, names: Sequence[str], intervals: Sequence[int]) -> list[Cell]:
     """List what is timed of a workload: every arrangement at every update interval, and apart at a free ratio."""
-    shapes = itertools.product(intervals, names, ACTORS, ENVIRONMENTS)
-    kept = [(name, interval, *counts, DEPTHS[name]) for interval, name, *counts in shapes]
-    free = ENVIRONMENTS if "apart" in names else ()
-    return [
-        *(make_cell(workload, *shape) for shape in kept if shape[0] != "serial" or shape[2] == 1),
-        *(make_cell(workload, "apart", 1, 1, count, 0, ratio="free") for count in free),
+    kept = [
+        make_cell(workload, name, update_interval=interval, actors=actors, environments=count, presampled=DEPTHS[name])
+        for interval, name, actors, count in itertools.product(intervals, names, ACTORS, ENVIRONMENTS)
+        if name != "serial" or actors == 1
     ]
+    free = {"update_interval": 1, "actors": 1, "presampled": 0}
+    counts = ENVIRONMENTS if "apart" in names else ()
+    return kept + [make_cell(workload, "apart", ratio="free", environments=count, **free) for count in counts]
 
 
 Work = Mapping[str, tuple[int, int, float]]
@@ -425,9 +420,9 @@ class _LongRuns(Arrangements):
 
     def cells(self) -> list[list[Cell]]:
         """Return the long runs, each a group of its own."""
-        (workload,), names = self._workloads, [name for name in LONG_DEPTHS if name in self.options.only]
-        shape = workload.learner.update_interval, 1, LONG_ENVIRONMENTS
-        return [[make_cell(workload, name, *shape, LONG_DEPTHS[name], RATIO)] for name in names]
+        (workload,), shape = self._workloads, {"actors": 1, "environments": LONG_ENVIRONMENTS}
+        depths = {name: depth for name, depth in LONG_DEPTHS.items() if name in self.options.only}
+        return [[make_cell(workload, name, RATIO, **shape, presampled=depth)] for name, depth in depths.items()]
 
     def _take_marks(self, loop: Any) -> Iterator[Mark]:
         return read_tenths(loop, self.options.steps)

@@ -39,8 +39,8 @@ def run(name, interval, environments, free=False):
 
 
 def cell(name, interval, environments, **how):
-    ahead = int(name == "pipelined")
-    return make_cell(load("cartpole_dqn"), name, interval, 1, environments, ahead, learner="torch", **how)
+    shape = {"actors": 1, "environments": environments, "presampled": int(name == "pipelined")}
+    return make_cell(load("cartpole_dqn"), name, learner="torch", update_interval=interval, **shape, **how)
 
 
 def made_up():

@@ -26,7 +26,8 @@ OPTIONS = {
 
 
 def cell(name="apart", actors=2):
-    return arranged.make_cell(load("cartpole_dqn"), name, 8, actors, 8, 1, learner="torch")
+    shape = {"update_interval": 8, "actors": actors, "environments": 8, "presampled": 1}
+    return arranged.make_cell(load("cartpole_dqn"), name, learner="torch", **shape)
 
 
 def marks(count=4, step=0.5, actor=0.9, learner=0.2):
@@ -216,7 +217,7 @@ def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
     words = ["--workload", str(write_workload(tmp_path)), "--seconds", "0.3", "--warm", "0.01", "--results", "made"]
     topic = arranged.Arrangements(parser_for(arranged.Arrangements, "").parse_args(words))
     for name in ("serial", "apart"):
-        found = list(topic.measure([arranged.make_cell(topic._workloads[0], name, 2, 1, 1, 0)]))
+        found = list(topic.measure([arranged.make_cell(topic._workloads[0], name)]))
         assert {record.status for record in found} <= {"ok", "unstable"}
         ops = [record.op for record in found]
         assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])

@@ -107,14 +107,18 @@ def options_of(workload: Workload) -> dict[str, Any]:
     return {"workload": workload.name, "identity": identity(workload), **size}
 
 
-def options_of_run(workload: Workload, arrangement: Arrangement, learner: str) -> dict[str, Any]:
-    """Return the options of a run by several processes, or by one, that learns and acts by an implementation."""
+def options_of_run(workload: Workload, arrangement: Arrangement, learner: str, **shape: int) -> dict[str, Any]:
+    """Return the options of a run by several processes, or by one, that learns and acts by an implementation.
+
+    ``shape`` has other numbers than the workload: ``actors``, ``environments``, ``presampled``, ``update_interval``.
+    """
     names = ("learners", "strategy", "sync", "transport", "weights", "ratio")
     return {
         "workload": workload.name, "arrangement": arrangement.name, "actors": workload.actors.count,
         "environments": workload.actors.environments, "presampled": workload.replay.presampled,
         "update_interval": workload.learner.update_interval, "batch": workload.learner.batch,
         "learner": learner, "policy": learner, **{name: getattr(arrangement, name) for name in names},
+        **shape,
     }  # fmt: skip
 
 

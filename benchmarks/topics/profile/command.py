@@ -51,17 +51,6 @@ def probe_once(results: Path) -> None:
             write_probe(path)
 
 
-def loop_rates(found: Iterable[Record]) -> str:
-    """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
-    loops = (record for record in found if record.contestant == "loop" and record.median_seconds)
-    rates = {record.options["learner"]: 1 / record.seconds for record in loops}
-    first, *others = sorted(rates, key=lambda name: (name != REFERENCE, name)) or [""]
-    if not others:
-        return ""
-    faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f}x" for name in others)
-    return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
-
-
 def workload_of(name: str) -> Workload:
     """Return a workload. RecordError if there is none, or if a package is missing that all need."""
     try:
@@ -205,9 +194,8 @@ class Profile(Topic):
     @property
     def file(self) -> str:
         """Name of the file of records: each workload and preset has its own."""
-        return (
-            f"{'beside' if self.options.arrangements else 'profile'}-{self.workload.name}-{self.options.preset}.jsonl"
-        )
+        kind = "beside" if self.options.arrangements else "profile"
+        return f"{kind}-{self.workload.name}-{self.options.preset}.jsonl"
 
     def parts(self) -> Sequence[Topic]:
         """Return what is asked for: the parts of parallel runs, or all others."""
@@ -215,10 +203,9 @@ class Profile(Topic):
 
     def cells(self) -> list[list[Cell]]:
         """Return a group each of the serial loop, of a run timed whole, and of their parts, all or those named."""
-        only = self.options.only
-        named = (
-            [cell for cell in group if not only or f"{cell.contestant} {cell.op}" in only] for group in self.groups
-        )
+        if not (only := self.options.only):
+            return [group for group in self.groups if group]
+        named = ([cell for cell in group if f"{cell.contestant} {cell.op}" in only] for group in self.groups)
         return [group for group in named if group]
 
     def key(self, cell: Cell) -> str:
@@ -254,10 +241,8 @@ class Profile(Topic):
         if LEAST_SAMPLES * stretch > self.preset.longest_cell_seconds:
             self._too_long[self.key(cell)] = slowest
             return Untimed("skipped", f"one call takes {slowest:.2g} s, too long for the preset")
-        members = [
-            Member(self.worker(index), answer["number"], cpus)
-            for (index, cpus), answer in zip(places, answers, strict=True)
-        ]
+        at = zip(places, answers, strict=True)
+        members = [Member(self.worker(index), answer["number"], cpus) for (index, cpus), answer in at]
         clock = Together(members, stretch, cell.processes > 1, note=answers[0].get("note"))
         if cell.beside:
             pair = frozenset((cell.contestant, cell.beside.contestant)), cell.options["cores"]
@@ -308,9 +293,13 @@ class Profile(Topic):
         self._prepared.clear()
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
-        """Say how fast the serial loop is."""
-        rates = loop_rates(found)
-        return {}, [f"serial loop of {self.workload.name}, gradient steps/s: {rates}"] if rates else []
+        """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
+        loops = (record for record in found if record.contestant == "loop" and record.median_seconds)
+        rates = {record.options["learner"]: 1 / record.seconds for record in loops}
+        first, *others = sorted(rates, key=lambda name: (name != REFERENCE, name)) or [""]
+        faster = "".join(f"; {rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f}x" for name in others)
+        said = f"serial loop of {self.workload.name}, gradient steps/s: {rates.get(first, 0):,.0f} by {first}{faster}"
+        return {}, [said] if others else []
 
 
 class _Runs(Topic):

@@ -48,8 +48,8 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
     found = [list(_list_cells(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
     syncs = () if is_brief else SYNCS if workload.learner.batch % 2 == 0 else [s for s in SYNCS if s not in SHARING]
-    several = {"learners": 2, "period": Arrangement().period}
-    return found + [[_whole_run(workload, best, **several, sync=sync)] for sync in syncs]
+    period = Arrangement().period
+    return found + [[_whole_run(workload, best, learners=2, period=period, sync=sync)] for sync in syncs]
 
 
 def list_whole_runs(workload: Workload, preset: Preset, cores: int, learners: list[str]) -> list[list[Cell]]:
@@ -67,10 +67,9 @@ def _list_cells(
     workload: Workload, name: str, learner: str, actors: int, environments: int, ratio: str
 ) -> Iterator[Cell]:
     """Yield the cells of a run, that of its rate first: what is read of each of its parts."""
-    ahead = max(workload.replay.presampled, int(name == "pipelined"))
-    tables = {"actors": {"count": actors, "environments": environments}, "replay": {"presampled": ahead}}
-    shaped = change_tables(workload, tables)
-    options = options_of(workload) | options_of_run(shaped, Arrangement(name=name, ratio=ratio), learner)
+    shape = {"actors": actors, "environments": environments}
+    shape["presampled"] = max(workload.replay.presampled, int(name == "pipelined"))
+    options = options_of(workload) | options_of_run(workload, Arrangement(name=name, ratio=ratio), learner, **shape)
     ops = ["rate", "learner step", "actor turn", *(["keeper step"] if name == "pipelined" else [])]
     ops += ["actor period", "learner alone", "actor alone"] if ratio == "free" else []
     for op in ops:

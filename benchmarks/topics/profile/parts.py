@@ -101,12 +101,10 @@ class World:
     def batch(self, size: int) -> tuple[dict[str, Any], Any]:
         """Make transitions ``[B, ...]`` and importance weights ``[B]``."""
         rows = {
-            "observation": self.observations(size),
-            "next_observation": self.observations(size),
-            "action": self.actions(size),
-            "reward": self.values((size,), np.float32),
+            "observation": self.observations(size), "next_observation": self.observations(size),
+            "action": self.actions(size), "reward": self.values((size,), np.float32),
             "terminated": self.rng.random(size) < 0.01,
-        }
+        }  # fmt: skip
         return rows, self.rng.uniform(0.5, 1, size).astype(np.float32)
 
 
