@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.topic import parser_for
 from benchmarks.topics import adapt as command
 from dse.__main__ import main as main_of_dse
 from dse.records import read_file
@@ -184,8 +183,3 @@ def test_a_search_that_cannot_be_is_refused(capsys, given, facts):
 def test_the_old_spelling_names_the_new_command(capsys):
     assert main_of_dse(["adapt", "--platform", "this", "--workload", "a b", "--running", "--exhaustive", "--keep"]) == 2
     assert capsys.readouterr().err.endswith(": python -m benchmarks run adapt --workload 'a b' --exhaustive\n")
-
-
-def test_numbers_of_a_search_are_read_as_counts_are():
-    options = parser_for(command.Adapt, "").parse_args(["--workload", "cartpole_dqn", "--samplers", "1k,2_000"])
-    assert options.samplers == (1_000, 2_000)

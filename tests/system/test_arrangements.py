@@ -19,11 +19,6 @@ from tests.committed import RESULTS
 from tests.profiled import stamp, write_workload
 from tests.system.test_profile import NEEDED
 
-OPTIONS = {
-    *("workload", "arrangement", "actors", "learners", "environments", "presampled", "update_interval", "batch"),
-    *("learner", "policy", "strategy", "sync", "transport", "weights", "ratio"),
-}
-
 
 def cell(name="apart", actors=2):
     shape = {"update_interval": 8, "actors": actors, "environments": 8, "presampled": 1}
@@ -64,7 +59,6 @@ def test_a_cell_has_the_options_by_which_its_workload_is_shaped():
     assert (workload.actors.count, workload.actors.environments, workload.replay.presampled) == (2, 8, 1)
     assert (workload.learner.batch, workload.learner.update_interval) == (64, 8)
     assert (arrangement.name, arrangement.learners, arrangement.ratio) == ("apart", 1, "kept")
-    assert set(made.options) == OPTIONS
     assert (made.options["learner"], made.options["policy"]) == ("torch", "torch")
     assert (made.op, made.batch, made.capacity) == ("rate", 64, 50_000)
     with pytest.raises(TrainingError, match="apart"):
@@ -132,16 +126,6 @@ def test_no_gradient_step_within_the_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(arranged, "START_SECONDS", 0.01)
     with pytest.raises(TrainingError, match="took no gradient step"):
         arranged.until(loop, 0.0)
-
-
-def test_what_is_timed_by_default_is_every_arrangement_at_every_update_interval():
-    every = arranged.list_cells(load("cartpole_dqn"), tuple(arranged.DEPTHS), arranged.INTERVALS)
-    kept = [one.options for one in every if one.options["ratio"] == "kept"]
-    assert len(kept) == 3 * (2 + 4 + 4)
-    assert {one["update_interval"] for one in kept} == {1, 8, 64}
-    assert {one["presampled"] for one in kept if one["arrangement"] == "pipelined"} == {1}
-    free = [one.options for one in every if one.options["ratio"] == "free"]
-    assert [(one["arrangement"], one["actors"]) for one in free] == [("apart", 1)] * 2
 
 
 def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):

@@ -13,7 +13,7 @@ from benchmarks import __main__ as cli
 from benchmarks import clock
 from benchmarks.clock import ALL_CPUS, StretchClock
 from benchmarks.topics.profile import command, concurrent_parts, parts
-from benchmarks.topics.profile.cells import PRESETS, groups
+from benchmarks.topics.profile.cells import groups
 from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
@@ -31,10 +31,6 @@ def flat(found):
     return [cell for group in found for cell in group]
 
 
-def named(found, contestant):
-    return [cell for cell in flat(found) if cell.contestant == contestant]
-
-
 def file_of(results, name="profile-tiny-quick"):
     return results / fingerprint()["key"] / f"{name}.jsonl"
 
@@ -43,38 +39,6 @@ def file_of(results, name="profile-tiny-quick"):
 def tiny(monkeypatch):
     monkeypatch.setitem(command.PRESETS, "quick", TINY)
     monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
-
-
-def test_cells_cover_the_curves_and_the_workloads_own_shape():
-    found = groups(load("hopper_ddpg"), PRESETS["full"], 4, ("torch",))
-    acting = [cell for cell in named(found, "actor") if "beside" not in cell.options]
-    assert [cell.threads for cell in acting if "environments" not in cell.options] == [1, 2, 3, 4, 8]
-    assert [cell.options["environments"] for cell in acting if "environments" in cell.options] == [8, 16]
-    assert {cell.threads for cell in named(found, "learner")} == {1, 2, 3, 4}  # no more than cores
-    assert {cell.batch for cell in named(found, "learner") if cell.threads == 1} == {2**k for k in range(5, 15)}
-    assert {(cell.capacity, cell.fanout) for cell in named(found, "numba")} == {(1_000_000, 2)}
-    assert all(cell.options["macs"] == 11 * 256 + 256 * 256 + 256 * 3 for cell in flat(found))
-    placed = Counter((c.contestant, c.options["beside"], c.options["cores"]) for c in flat(found) if c.beside)
-    assert placed == Counter(
-        (one, other, cores)
-        for one, other in (("actor", "learner"), ("learner", "actor"), ("learner", "numba"), ("numba", "learner"))
-        for cores in ("shared", "own")
-    )
-
-
-def test_every_implementation_has_the_cells_of_learner_and_policy_and_says_which_it_is():
-    found = groups(load("cartpole_dqn"), PRESETS["quick"], 2, ("torch", "dense"))
-    by = Counter((c.contestant, c.options["learner"]) for c in flat(found) if "learner" in c.options)
-    every = {"actor", "forward", "inference", "learner", "loop", "product"}
-    assert {what for what, name in by if name == "torch"} == every - {"product"}
-    assert {what for what, name in by if name == "dense"} == every
-    dense = [c for c in flat(found) if c.options.get("learner") == "dense"]
-    assert {(c.batch, c.threads) for c in dense if c.contestant == "learner"} >= {(64, 1), (32, 1), (2048, 1)}
-    assert {c.threads for c in dense if c.contestant == "learner"} == {1}
-    assert {c.batch for c in dense if c.contestant == "inference"} == {1, 8}
-    vectors = [(c.contestant, c.options.get("learner")) for c in flat(found) if c.options.get("environments") == 8]
-    assert vectors == [("env", None), ("actor", "torch"), ("actor", "dense")]
-    assert all(c.options["learner"] == "torch" for c in dense + flat(found) if c.beside and "learner" in c.options)
 
 
 @NEEDED
