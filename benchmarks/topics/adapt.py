@@ -8,164 +8,141 @@ measured afterwards, to see what the search lost. Each search is a run of its ow
 each look goes to results/<machine>/adaptation.jsonl. To predict the answer instead: python -m dse adapt.
 """
 
-import argparse
 import contextlib
 import dataclasses
-import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dse import platforms, stats
-from dse.records import Writer
+from dse import platforms
+from dse.records import Record
 from impls.cores import count_allowed
 from impls.terminal import aligned, amount, plural
-from impls.training import Workload, identity, learners, load, load_timed
-from impls.training.adapting import (
-    BATCH,
-    BATCHES,
-    GRID,
-    MEMORY,
-    PROCESSOR,
-    SAMPLERS,
-    WHOLE,
-    Run,
-    Search,
-    Step,
-    adapt_running,
-)  # fmt: skip
+from impls.training import Workload, adapting, identity, learners, load_timed
+from impls.training.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, Run, Search, Step, adapt_running
 from impls.training.arrangement import Arrangement
 from impls.training.options import start_of, with_values
 from impls.training.workload import MOST
 
-from ..arguments import DEFAULT, add_common, add_list, add_workload, at_least, parser_of
-from ..run import Stamp, file_of, show_cells
+from ..arguments import DEFAULT, add_list, add_workload, at_least
+from ..timing import Timing
+from ..topic import Topic
+from .profile.cells import Cell
 
-PRIMITIVE, FILE = "training adaptation", "adaptation.jsonl"
+if TYPE_CHECKING:
+    from impls.training.parallel.changing import Rates  # which loads what trains
+
 SETTLE_SECONDS, LOOK_SECONDS = 1.0, 3.0
 HEAD = ("look", "samplers", "B", "env steps/s", "gradient steps/s", "records/s", "processor", "memory", "over its cap")
 
 
-@dataclass(frozen=True)
-class Look:
-    """A look at a pair of samplers and a batch: number ``number`` of a run, 0 before it is taken.
+class _UnseenError(Exception):
+    """A search needs a look that has not been taken, at the pair of its arguments."""
 
-    ``utc`` is when the run began; ``own`` identifies the workload before it was given actors enough for the search.
-    """
 
-    op: str
-    samplers: int
-    batch: int
-    training: Workload
-    own: str
-    utc: str
-    number: int = 0
-    contestant: str = "apart"
+class Adapt(Topic):
+    """A search, whose records are its looks."""
 
-    @property
-    def capacity(self) -> int:
-        """Records of the replay."""
-        return self.training.replay.capacity
+    primitive, unit, has_sentinels = "training adaptation", "", False
+    example = "--workload cartpole_dqn --exhaustive"
+    file = "adaptation.jsonl"
 
-    @property
-    def fanout(self) -> int:
-        """K of its tree."""
-        return self.training.replay.fanout
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the workload, the values to choose from, the seconds of a look and the caps."""
+        add_workload(parser)
+        text = "numbers of samplers to choose from (default: 1 to 2 a core)"
+        add_list(parser, "samplers", at_least(1, "samplers"), help=text)
+        text = "batches B to choose from (default: 32,64,.. to 2048)"
+        add_list(parser, "batches", at_least(1, "B"), default=adapting.BATCHES, help=text)
+        add = parser.add_argument
+        add("--seconds", type=amount, default=LOOK_SECONDS, help=f"seconds of a look, after one to settle ({DEFAULT})")
+        add("--memory-gb", type=amount, metavar="GB", help="cap on memory (default: what the machine has)")
+        add(
+            "--cpu-percent",
+            type=amount,
+            default=adapting.WHOLE,
+            metavar="P",
+            help=f"cap on the processor's cores ({DEFAULT})",
+        )
+        add("--exhaustive", action="store_true", help="then measure every pair, to see what the search lost")
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the record, by which this look differs from others."""
-        workload, chosen = self.training, learners.default(self.training)
-        return {
-            "workload": workload.name, "identity": self.own, "arrangement": "apart", "actors": self.samplers,
-            "learners": 1, "environments": workload.actors.environments, "presampled": workload.replay.presampled,
-            "batch": self.batch, "learner": chosen, "policy": chosen, "ratio": "free", "run": self.utc,
-            "look": self.number, "most_actors": workload.actors.count,
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        if not options.seconds:
+            raise ValueError("--seconds must be above 0, not 0: nothing is measured in no time")
+        self._cores = count_allowed()
+        self._samplers = options.samplers or tuple(range(1, 2 * self._cores + 1))
+        # The loop has actors enough for the search, and no end.
+        workload, values = load_timed(options.workload), {("actors", "count"): max(self._samplers), ("", "steps"): MOST}
+        self._workload = with_values(workload, {**values, ("learner", "learning_starts"): start_of(workload, values)})
+        self._identity, self._began = identity(workload), "" if options.dry_run else platforms.now()
+        memory = 1e9 * (options.memory_gb or 0) or platforms.fingerprint().get("memory_bytes")
+        self._caps = {PROCESSOR: options.cpu_percent} | ({MEMORY: float(memory)} if memory else {})
+        self._answer: Run | None = None
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the first look, by which a search is found; where nothing is measured, every pair."""
+        if not self.options.dry_run:
+            return [[self._make_look(SAMPLERS, (self._samplers[0], self.options.batches[0]), 1)]]
+        return [[self._make_look(GRID, (few, many)) for few in self._samplers for many in self.options.batches]]
+
+    def _make_look(self, op: str, pair: tuple[int, ...], number: int = 0) -> Cell:
+        workload, chosen = self._workload, learners.default(self._workload)
+        (samplers, batch), replay = pair, self._workload.replay
+        options = {
+            "workload": workload.name, "identity": self._identity, "arrangement": "apart", "actors": samplers,
+            "learners": 1, "environments": workload.actors.environments, "presampled": replay.presampled,
+            "batch": batch, "learner": chosen, "policy": chosen, "ratio": "free", "run": self._began,
+            "look": number, "most_actors": workload.actors.count,
         }  # fmt: skip
+        return Cell("apart", op, options, batch, 1, replay.capacity, replay.fanout)
 
+    def measure(self, cells: Sequence[Cell]) -> Iterator[Record]:
+        """Yield the record of each look as it is taken."""
+        # The search decides each look by those before, and the runner keeps a record before the next is measured: so
+        # the search, which takes no time, begins anew with the looks so far until it needs no other.
+        looks: list[Rates] = []
+        with measure_loop(self._workload, self._samplers[0], self.options.seconds) as look:
+            while not self._answer:
+                steps = list[Step]()
+                try:
+                    self._answer = self._search(looks, steps.append)
+                except _UnseenError as unseen:
+                    pair = unseen.args
+                if steps:
+                    yield self._record(steps[-1], len(steps))
+                if not self._answer:
+                    looks.append(look(*pair))
 
-class Looks:
-    """The looks of a run as they come: a record of each, and a line for people."""
+    def _search(self, looks: Sequence["Rates"], tell: Callable[[Step], None]) -> Run:
+        """Search by the looks that were taken, in their order. _UnseenError with the pair of the next look."""
+        taken = iter(looks)
 
-    def __init__(self, first: Look, stamp: Stamp, writer: Writer, is_shown: bool) -> None:
-        self._look, self._stamp, self._writer, self._is_shown = first, stamp, writer, is_shown
+        def recall(*pair: int) -> "Rates":
+            for rates in taken:
+                return rates
+            raise _UnseenError(*pair)
 
-    def tell(self, step: Step) -> None:
-        """Keep a look as a record, whose time is of a gradient step, and show it."""
-        rates, interval = step.rates, stats.median_interval(step.rates.seconds)
-        (samplers, batch), number = step.pair, self._look.number + 1
-        self._look = dataclasses.replace(self._look, op=step.search, samplers=samplers, batch=batch, number=number)
-        names = ("sampling_hz", "update_hz", "frames_hz", "cpu_percent")
-        measured = {name: getattr(rates, name) for name in names} | {"used_bytes": rates.memory_bytes}
-        record = self._stamp.record(
-            self._look, "ok", samples_seconds=rates.seconds, calls_per_sample=1, median_seconds=interval.median,
-            low_seconds=interval.low, high_seconds=interval.high,
-            metrics=measured | {"over": step.over},
-        )  # fmt: skip
-        self._writer.append(record)
-        if self._is_shown:
+        how: dict[str, Any] = {"exhaustive": self.options.exhaustive, "tell": tell}
+        return adapt_running(recall, self._samplers, self.options.batches, self._caps, self._cores, **how)
+
+    def _record(self, step: Step, number: int) -> Record:
+        """Show a look, and make its record, whose time is of a gradient step."""
+        rates = step.rates
+        if not self.options.json and sys.stderr.isatty():
             print("  ".join(_row(step)), file=sys.stderr, flush=True)
+        names = ("sampling_hz", "update_hz", "frames_hz", "cpu_percent")
+        metrics = {name: getattr(rates, name) for name in names} | {"used_bytes": rates.memory_bytes, "over": step.over}
+        look = self._make_look(step.search, step.pair, number)
+        return self.stamp.timed(look, Timing(rates.seconds, 1), metrics=metrics)
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit code 0. ValueError for a pair that cannot be."""
-    options = _parser().parse_args(arguments)
-    if not options.seconds:
-        raise ValueError("--seconds must be above 0, not 0: nothing is measured in no time")
-    cores = count_allowed()
-    samplers = options.samplers or tuple(range(1, 2 * cores + 1))
-    workload, stamp = _load_workload(options.workload, max(samplers)), Stamp.of_this_run(__name__, PRIMITIVE)
-    began = "" if options.dry_run else platforms.now()
-    first = Look(GRID, samplers[0], options.batches[0], workload, identity(load(options.workload)), began)
-    path = file_of(options, FILE)
-    if options.dry_run:
-        pairs = [dataclasses.replace(first, samplers=few, batch=many) for few in samplers for many in options.batches]
-        return show_cells([stamp.cell(pair) for pair in pairs], 0, options)
-    with Writer(path) as writer, measure_loop(workload, samplers[0], options.seconds) as measure:
-        looks = Looks(first, stamp, writer, not options.json and sys.stderr.isatty())
-        answer = adapt_running(
-            measure, samplers, options.batches, _list_caps(options), cores, exhaustive=options.exhaustive,
-            tell=looks.tell,
-        )  # fmt: skip
-    if options.json:
-        print(json.dumps({"file": str(path), **make_plain(answer, workload)}))
-    else:
-        print(*describe_run(answer, workload), f"records: {path}", sep="\n")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("adapt", __doc__, "--workload cartpole_dqn --exhaustive")
-    add_workload(parser)
-    add_list(
-        parser, "samplers", at_least(1, "samplers"), help="numbers of samplers to choose from (default: 1 to 2 a core)"
-    )
-    add_list(
-        parser,
-        "batches",
-        at_least(1, "B"),
-        default=BATCHES,
-        help="batches B to choose from (default: 32,64,.. to 2048)",
-    )
-    add = parser.add_argument
-    add("--seconds", type=amount, default=LOOK_SECONDS, help=f"seconds of a look, after one to settle ({DEFAULT})")
-    add("--memory-gb", type=amount, metavar="GB", help="cap on memory (default: what the machine has)")
-    add("--cpu-percent", type=amount, default=WHOLE, metavar="P", help=f"cap on the processor's cores ({DEFAULT})")
-    add("--exhaustive", action="store_true", help="then measure every pair, to see what the search lost")
-    return add_common(parser)
-
-
-def _load_workload(name: str, actors: int) -> Workload:
-    """Load a workload, with a given number of actors, and without an end."""
-    workload, values = load_timed(name), {("actors", "count"): actors, ("", "steps"): MOST}
-    return with_values(workload, {**values, ("learner", "learning_starts"): start_of(workload, values)})
-
-
-def _list_caps(options: argparse.Namespace) -> dict[str, float]:
-    most = {PROCESSOR: options.cpu_percent}
-    memory = options.memory_gb * 1e9 if options.memory_gb else platforms.fingerprint().get("memory_bytes")
-    return most | ({MEMORY: float(memory)} if memory else {})
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Return the answer of the search, and say it with the path to it and what it lost."""
+        if not self._answer:
+            return {}, ()
+        return make_plain(self._answer, self._workload), [*describe_run(self._answer, self._workload)]
 
 
 def measure_loop(workload: Workload, samplers: int, seconds: float) -> contextlib.AbstractContextManager[Any]:

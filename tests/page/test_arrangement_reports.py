@@ -5,10 +5,7 @@ import re
 
 import pytest
 
-from benchmarks.timing import Timing
-from benchmarks.topics.arrangements import command as measuring
-from benchmarks.topics.arrangements.command import Mark, Run
-from benchmarks.topics.arrangements.setting import PRIMITIVE, RATIO, Setting
+from benchmarks.topics.arrangements import PRIMITIVE, RATIO, Mark, Run, list_long_records, list_records, make_cell
 from impls.training import load
 from tests.page_parts import first_cells, page_material
 from tests.profiled import folder, stamp, world
@@ -42,24 +39,23 @@ def run(name, interval, environments, free=False):
     return Run(tuple(map(at, range(count + 1))), {"lead": 9, "lag": 0, "restarts": 0})
 
 
-def setting(name, interval, environments, ratio="kept"):
-    workload = load("cartpole_dqn")
-    shape = {"arrangement": name, "actors": 1, "environments": environments, "presampled": int(name == "pipelined")}
-    shape |= {"learner": "torch", "policy": "torch", "batch": 64, "update_interval": interval, "ratio": ratio}
-    return Setting.of(workload, shape)
+def cell(name, interval, environments, **how):
+    shape = {"actors": 1, "environments": environments, "presampled": int(name == "pipelined")}
+    return make_cell(load("cartpole_dqn"), name, learner="torch", update_interval=interval, **shape, **how)
 
 
 def made_up():
     found = []
     for interval in (1, 8, 64):
         for name in ("serial", "apart", "pipelined"):
-            one = setting(name, interval, 1)
-            found += measuring.of_run(stamp(PRIMITIVE), one, run(name, interval, 1))
-    found += measuring.of_run(stamp(PRIMITIVE), setting("apart", 1, 1, "free"), run("apart", 1, 1))
-    long = setting("apart", 1, 8).cell(RATIO)
-    ran = {"steps": 1_000_000, "gradient_steps": 999_998, "ratios": [1.0] * 9 + [1.002]}
-    ran |= {"report": {"lead": 8, "lag": 2}}
-    found.append(stamp(PRIMITIVE).timed(long, Timing((2e-4,) * 10, 100), {}, ran))
+            one = cell(name, interval, 1)
+            found += list_records(stamp(PRIMITIVE), one, run(name, interval, 1))
+    found += list_records(stamp(PRIMITIVE), cell("apart", 1, 1, ratio="free"), run("apart", 1, 1))
+    tenths = [Mark(20.0 * part, 100_000 * part, 100_000 * part, {}) for part in range(10)]
+    last = Mark(200.0, 1_000_000, 900_000 + 99_800, {})
+    found += list_long_records(
+        stamp(PRIMITIVE), cell("apart", 1, 8, op=RATIO), Run((*tenths, last), {"lead": 8, "lag": 2})
+    )
     here = {"key": "made-up", "cores": 2}
     return [alter(one, machine=one.machine | here, utc="2030-01-01T00:00:00+00:00") for one in found]
 

@@ -11,7 +11,7 @@ from benchmarks.__main__ import main
 from benchmarks.topics import adapt as command
 from dse.__main__ import main as main_of_dse
 from dse.records import read_file
-from impls.training import identity, load
+from impls.training import TrainingError, identity, load
 from impls.training.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, adapt_running
 from impls.training.parallel.changing import Rates
 from tests.profiled import write_workload
@@ -111,7 +111,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(command, "count_allowed", lambda: CORES)
 
 
-ASK = ["adapt", "--workload", "cartpole_dqn", "--seconds", "0.5", "--anyway"]
+ASK = ["run", "adapt", "--workload", "cartpole_dqn", "--seconds", "0.5", "--anyway"]
 VALUES = ["--samplers", ",".join(map(str, SIZES)), "--batches", "16,32,64,128", "--memory-gb", "1000"]
 
 
@@ -136,6 +136,21 @@ def test_the_command_keeps_a_record_of_each_look_as_it_comes(pretended, tmp_path
     assert first.metrics["used_bytes"] == 1.2e9
 
 
+def test_looks_are_kept_before_the_next_is_taken(pretended, tmp_path, monkeypatch):
+    @contextmanager
+    def loop(workload, samplers, seconds):
+        def measure(samplers, batch):
+            assert len([look for path in tmp_path.glob("*/*.jsonl") for look in read_file(path)]) == samplers - 1
+            if samplers == 3:
+                raise TrainingError("an actor has died")
+            return rates(samplers, batch)
+
+        yield measure
+
+    monkeypatch.setattr(command, "measure_loop", loop)
+    assert main([*ASK, "--samplers", "1,2,3", "--results", str(tmp_path)]) == 2
+
+
 def test_the_command_says_the_answer_first_then_the_path(pretended, tmp_path, capsys):
     assert main([*ASK, *VALUES, "--exhaustive", "--results", str(tmp_path)]) == 0
     first, second, *lines = capsys.readouterr().out.splitlines()
@@ -157,7 +172,7 @@ def test_the_command_says_the_answer_first_then_the_path(pretended, tmp_path, ca
 )
 def test_a_search_that_cannot_be_is_refused(capsys, given, facts):
     try:
-        code = main(["adapt", "--workload", "cartpole_dqn", "--anyway", *given.split()])
+        code = main(["run", "adapt", "--workload", "cartpole_dqn", "--anyway", *given.split()])
     except SystemExit as error:
         code = error.code
     said = capsys.readouterr().err
@@ -168,9 +183,3 @@ def test_a_search_that_cannot_be_is_refused(capsys, given, facts):
 def test_the_old_spelling_names_the_new_command(capsys):
     assert main_of_dse(["adapt", "--platform", "this", "--workload", "a b", "--running", "--exhaustive", "--keep"]) == 2
     assert capsys.readouterr().err.endswith(": python -m benchmarks run adapt --workload 'a b' --exhaustive\n")
-
-
-def test_numbers_of_a_search_are_read_as_counts_are():
-    options = command._parser().parse_args(["--workload", "cartpole_dqn", "--samplers", "1k,2_000"])
-    assert options.samplers == (1_000, 2_000)
-    assert load("cartpole_dqn").learner.batch in command.BATCHES

@@ -1,7 +1,7 @@
 """Arrangements as they run: stretches and bounds of made-up loops, records, the kept ratio; one real run."""
 
-import dataclasses
 import json
+import os
 import time
 from types import SimpleNamespace
 
@@ -9,29 +9,20 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.run import Stamp
-from benchmarks.topics.arrangements import command
-from benchmarks.topics.arrangements import command as arranged
-from benchmarks.topics.arrangements.command import Mark, Run
-from benchmarks.topics.arrangements.setting import PRIMITIVE, Setting
+from benchmarks.topic import parser_for
+from benchmarks.topics import arrangements as arranged
+from benchmarks.topics.arrangements import PRIMITIVE, Mark, Run
+from benchmarks.topics.profile.cells import shape_run
 from dse.records import read_file
 from impls.training import TrainingError, load
+from tests.committed import RESULTS
 from tests.profiled import stamp, write_workload
 from tests.system.test_profile import NEEDED
 
-OPTIONS = {
-    *("workload", "arrangement", "actors", "learners", "environments", "presampled", "update_interval", "batch"),
-    *("learner", "policy", "strategy", "sync", "transport", "weights", "ratio"),
-}
 
-
-def shape(**changes):
-    usual = {"arrangement": "apart", "actors": 2, "environments": 8, "presampled": 1, "learner": "dense"}
-    return {**usual, "policy": "dense", "batch": 32, "update_interval": 8, **changes}
-
-
-def setting(**changes):
-    return Setting.of(load("cartpole_dqn"), shape(**changes))
+def cell(name="apart", actors=2):
+    shape = {"update_interval": 8, "actors": actors, "environments": 8, "presampled": 1}
+    return arranged.make_cell(load("cartpole_dqn"), name, learner="torch", **shape)
 
 
 def marks(count=4, step=0.5, actor=0.9, learner=0.2):
@@ -59,31 +50,30 @@ def test_a_run_tells_rates_work_and_the_bound_of_its_busiest_kind():
 def test_a_serial_loop_has_a_rate_and_no_bound():
     one = Run(tuple(Mark(at, at, at, {}) for at in range(3)))
     assert (one.bounds(), one.busiest(), one.kinds) == ((), "", ())
-    assert [record.op for record in arranged.of_run(stamp(PRIMITIVE), setting(arrangement="serial"), one)] == ["rate"]
+    assert [record.op for record in arranged.list_records(stamp(PRIMITIVE), cell("serial"), one)] == ["rate"]
 
 
-def test_the_setting_is_the_workload_in_the_shape_and_its_options_are_those_of_records():
-    one = setting()
-    workload = one.workload
+def test_a_cell_has_the_options_by_which_its_workload_is_shaped():
+    made = cell()
+    workload, arrangement = shape_run(load("cartpole_dqn"), made.options)
     assert (workload.actors.count, workload.actors.environments, workload.replay.presampled) == (2, 8, 1)
-    assert (workload.learner.batch, workload.learner.update_interval) == (32, 8)
-    cell = one.cell()
-    assert set(cell.options) == OPTIONS
-    assert (cell.options["arrangement"], cell.options["learners"], cell.options["ratio"]) == ("apart", 1, "kept")
-    assert (cell.op, cell.batch, cell.capacity) == ("rate", 32, 50_000)
+    assert (workload.learner.batch, workload.learner.update_interval) == (64, 8)
+    assert (arrangement.name, arrangement.learners, arrangement.ratio) == ("apart", 1, "kept")
+    assert (made.options["learner"], made.options["policy"]) == ("torch", "torch")
+    assert (made.op, made.batch, made.capacity) == ("rate", 64, 50_000)
     with pytest.raises(TrainingError, match="apart"):
-        setting(arrangement="apartt").cell()
+        cell("apartt")
 
 
 def test_records_have_rate_bound_and_each_kinds_own_work():
-    found = list(arranged.of_run(stamp(PRIMITIVE), setting(), run()))
+    found = list(arranged.list_records(stamp(PRIMITIVE), cell(), run()))
     assert [(one.primitive, one.op) for one in found] == [
         (PRIMITIVE, op) for op in ("rate", "bound", "actor turn", "learner step")
     ]
     rate = found[0]
     assert rate.median_seconds == pytest.approx(0.005)
     assert (rate.metrics["gradient_steps"], rate.metrics["steps"], rate.metrics["report"]["lead"]) == (300, 2400, 7)
-    (row,) = arranged.rates(found, PRIMITIVE)
+    (row,) = arranged.compare_rates(found)
     assert (row["hz"], row["bound_hz"], row["share"]) == pytest.approx((200, 1 / 0.0045, 0.9))
     assert row["busiest"] == "actor"
 
@@ -91,11 +81,11 @@ def test_records_have_rate_bound_and_each_kinds_own_work():
 def test_the_table_says_which_is_fastest_and_how_near_the_best_parallel_one_is():
     serial = Run(tuple(Mark(0.4 * at, 800 * at, 100 * at, {}) for at in range(4)))
     found = [
-        *arranged.of_run(stamp(PRIMITIVE), setting(), run()),
-        *arranged.of_run(stamp(PRIMITIVE), setting(arrangement="serial", actors=1), serial),
-        *arranged.of_run(stamp(PRIMITIVE), setting(actors=1), run(step=0.6)),
+        *arranged.list_records(stamp(PRIMITIVE), cell(), run()),
+        *arranged.list_records(stamp(PRIMITIVE), cell("serial", 1), serial),
+        *arranged.list_records(stamp(PRIMITIVE), cell(actors=1), run(step=0.6)),
     ]
-    text = "\n".join(arranged.lines(arranged.rates(found, PRIMITIVE)))
+    text = "\n".join(arranged.write_rates(arranged.compare_rates(found)))
     assert "cartpole_dqn, update interval 8: gradient steps/s" in text
     assert "the fastest is serial with E = 8; the best parallel one, apart with 2 actors, E = 8, reaches 90% of" in text
 
@@ -105,8 +95,7 @@ class Loop:
 
     def __init__(self, silent=()):
         self.updates = self.step = self.advances = 0
-        self.workload = setting().workload
-        self.arrangement = setting().arrangement
+        self.workload, self.arrangement = shape_run(load("cartpole_dqn"), cell().options)
         self.board, self._silent = SimpleNamespace(rows=np.zeros((3, 8), np.int64)), silent
 
     def advance(self):
@@ -120,48 +109,38 @@ class Loop:
 
 def test_a_stretch_ends_with_a_gradient_step_and_begins_when_all_have_had_a_turn(monkeypatch):
     loop = Loop()
-    command.begin(loop)
+    arranged.begin(loop)
     assert loop.advances == 7
-    mark = command.until(loop, 0.0)
+    mark = arranged.until(loop, 0.0)
     assert (mark.updates, mark.steps) == (4, 8)
     assert mark.work["actor"][:2] == (2, 4)
-    assert command.until(loop, time.perf_counter()).steps == 10  # not at 9, where none had ended
-    monkeypatch.setattr(command, "START_SECONDS", -1.0)
+    assert arranged.until(loop, time.perf_counter()).steps == 10  # not at 9, where none had ended
+    monkeypatch.setattr(arranged, "START_SECONDS", -1.0)
     with pytest.raises(TrainingError, match="took no turn"):
-        command.begin(Loop(silent=(2,)))
+        arranged.begin(Loop(silent=(2,)))
 
 
 def test_no_gradient_step_within_the_limit_is_an_error(monkeypatch):
     loop = Loop()
     monkeypatch.setattr(loop, "advance", lambda: None)
-    monkeypatch.setattr(command, "START_SECONDS", 0.01)
+    monkeypatch.setattr(arranged, "START_SECONDS", 0.01)
     with pytest.raises(TrainingError, match="took no gradient step"):
-        command.until(loop, 0.0)
-
-
-def test_what_is_timed_by_default_is_every_arrangement_at_every_update_interval():
-    every = command.settings(load("cartpole_dqn"), tuple(command.DEPTHS), command.INTERVALS)
-    kept = [one for one in every if one.ratio == "kept"]
-    assert len(kept) == 3 * (2 + 4 + 4)
-    assert {one.workload.learner.update_interval for one in kept} == {1, 8, 64}
-    assert {one.workload.replay.presampled for one in kept if one.name == "pipelined"} == {1}
-    assert [(one.name, one.workload.actors.count) for one in every if one.ratio == "free"] == [("apart", 1)] * 2
-    assert len({Stamp.of_this_run(__name__, PRIMITIVE).cell(one.cell()) for one in every}) == len(every)
+        arranged.until(loop, 0.0)
 
 
 def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):
     """The command's JSON, with made-up runs; the settings that ran, in order."""
     ran = []
 
-    def made_up(one, seconds, warm):
-        ran.append(one)
-        if one.name in faulty:
+    def made_up(workload, cell, read):
+        ran.append(cell.options["arrangement"])
+        if ran[-1] in faulty:
             raise TrainingError("actor 0 was ended from outside")
-        return run() if one.name != "serial" else Run(tuple(Mark(at, at, at, {}) for at in range(3)))
+        return run() if ran[-1] != "serial" else Run(tuple(Mark(at, at, at, {}) for at in range(3)))
 
-    monkeypatch.setattr(arranged, "timed", made_up)
-    monkeypatch.setattr(command, "Sentinels", lambda: None)
-    code = cli.main(["arrangements", *words, "--results", str(tmp_path), "--json"])
+    monkeypatch.setattr(arranged, "time_run", made_up)
+    monkeypatch.setattr(arranged.Arrangements, "has_sentinels", False)
+    code = cli.main(["run", "arrangements", *words, "--results", str(tmp_path), "--json"])
     return code, json.loads(capsys.readouterr().out), ran
 
 
@@ -173,7 +152,7 @@ def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_pa
     assert first["aa_pairs"] == 1
     assert {row["arrangement"] for row in first["rates"]} == {"serial", "apart"}
     code, second, ran = measure(monkeypatch, tmp_path, capsys, *words)
-    assert (code, second["found_done"], {one.name for one in ran}) == (0, 8, {"pipelined"})
+    assert (code, second["found_done"], {*ran}) == (0, 8, {"pipelined"})
     code, third, ran = measure(monkeypatch, tmp_path, capsys, *words)
     assert (third["found_done"], ran) == (12, [])
 
@@ -182,13 +161,23 @@ def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_pa
 
 
 def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypatch, capsys):
-    def made_up(one, steps):
-        off = 1.004 if one.name == "apart" else 1.02
-        parts = tuple(Mark(at, round(off * steps * at / 10), steps * at // 10, {}) for at in range(11))
+    def made_up(workload, cell, read):
+        off = 1.004 if cell.options["arrangement"] == "apart" else 1.02
+        parts = tuple(Mark(at, round(off * 1_000 * at), 1_000 * at, {}) for at in range(11))
         return Run(parts, {"lead": 9, "lag": 3, "restarts": 0})
 
-    monkeypatch.setattr(command, "run_long", made_up)
-    words = ["arrangements", "--long", "--workload", "cartpole_dqn", "--steps", "10000", "--results", str(tmp_path)]
+    monkeypatch.setattr(arranged, "time_run", made_up)
+    words = [
+        "run",
+        "arrangements",
+        "--long",
+        "--workload",
+        "cartpole_dqn",
+        "--steps",
+        "10000",
+        "--results",
+        str(tmp_path),
+    ]
     assert cli.main(words) == 0
     text = capsys.readouterr().out
     assert "at most 9 steps ahead of the ratio (9 allowed) and 3 behind it" in text
@@ -208,27 +197,25 @@ def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypa
 
 @NEEDED
 def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
-    import os  # noqa: PLC0415  # beside what it checks
-
     before = os.sched_getaffinity(0)
-    tiny = load(write_workload(tmp_path))
-    tiny = dataclasses.replace(tiny, network=dataclasses.replace(tiny.network, hidden=(8,)))
-    real = shape(batch=8, update_interval=2, actors=1, environments=1, presampled=0)
+    words = ["--workload", str(write_workload(tmp_path)), "--seconds", "0.3", "--warm", "0.01", "--results", "made"]
+    topic = arranged.Arrangements(parser_for(arranged.Arrangements, "").parse_args(words))
     for name in ("serial", "apart"):
-        one = Setting.of(tiny, {**real, "arrangement": name})
-        found = list(arranged.records(Stamp.of_this_run(__name__, PRIMITIVE), one, 0.3, 0.01))
-        assert [record.reason for record in found] == [None] * len(found)
+        found = list(topic.measure([arranged.make_cell(topic._workloads[0], name)]))
+        assert {record.status for record in found} <= {"ok", "unstable"}
         ops = [record.op for record in found]
         assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])
         rate = found[0]
-        assert len(rate.samples_seconds) == command.STRETCHES
+        assert len(rate.samples_seconds) == arranged.STRETCHES
         assert abs(rate.metrics["steps"] - 2 * rate.metrics["gradient_steps"]) <= 2 + 1 + 1
         assert os.sched_getaffinity(0) == before
 
 
+def test_a_long_run_has_a_mark_after_each_tenth_of_its_steps():
+    assert [mark.steps for mark in arranged.read_tenths(Loop(), 100)] == [2, *range(14, 105, 10)]
+
+
 def test_shipped_records_of_arrangements_are_read():
     """Whatever is measured is read by the same names."""
-    from tests.unit.test_run import RESULTS  # noqa: PLC0415
-
     for path in RESULTS.glob("*/arrangements.jsonl"):
-        assert arranged.rates(read_file(path), PRIMITIVE)
+        assert arranged.compare_rates(read_file(path))

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -13,8 +12,8 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import clock
 from benchmarks.clock import ALL_CPUS, StretchClock
-from benchmarks.topics.profile import beside, cells, command, parts
-from benchmarks.topics.profile.cells import PRESETS, groups
+from benchmarks.topics.profile import command, concurrent_parts, parts
+from benchmarks.topics.profile.cells import groups
 from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
@@ -32,10 +31,6 @@ def flat(found):
     return [cell for group in found for cell in group]
 
 
-def named(found, contestant):
-    return [cell for cell in flat(found) if cell.contestant == contestant]
-
-
 def file_of(results, name="profile-tiny-quick"):
     return results / fingerprint()["key"] / f"{name}.jsonl"
 
@@ -44,38 +39,6 @@ def file_of(results, name="profile-tiny-quick"):
 def tiny(monkeypatch):
     monkeypatch.setitem(command.PRESETS, "quick", TINY)
     monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
-
-
-def test_cells_cover_the_curves_and_the_workloads_own_shape():
-    found = groups(load("hopper_ddpg"), PRESETS["full"], 4, ("torch",))
-    acting = [cell for cell in named(found, "actor") if "beside" not in cell.options]
-    assert [cell.threads for cell in acting if "environments" not in cell.options] == [1, 2, 3, 4, 8]
-    assert [cell.options["environments"] for cell in acting if "environments" in cell.options] == [8, 16]
-    assert {cell.threads for cell in named(found, "learner")} == {1, 2, 3, 4}  # no more than cores
-    assert {cell.batch for cell in named(found, "learner") if cell.threads == 1} == {2**k for k in range(5, 15)}
-    assert {(cell.capacity, cell.fanout) for cell in named(found, "numba")} == {(1_000_000, 2)}
-    assert all(cell.options["macs"] == 11 * 256 + 256 * 256 + 256 * 3 for cell in flat(found))
-    placed = Counter((c.contestant, c.options["beside"], c.options["cores"]) for c in flat(found) if c.beside)
-    assert placed == Counter(
-        (one, other, cores)
-        for one, other in (("actor", "learner"), ("learner", "actor"), ("learner", "numba"), ("numba", "learner"))
-        for cores in ("shared", "own")
-    )
-
-
-def test_every_implementation_has_the_cells_of_learner_and_policy_and_says_which_it_is():
-    found = groups(load("cartpole_dqn"), PRESETS["quick"], 2, ("torch", "dense"))
-    by = Counter((c.contestant, c.options["learner"]) for c in flat(found) if "learner" in c.options)
-    every = {"actor", "forward", "inference", "learner", "loop", "product"}
-    assert {what for what, name in by if name == "torch"} == every - {"product"}
-    assert {what for what, name in by if name == "dense"} == every
-    dense = [c for c in flat(found) if c.options.get("learner") == "dense"]
-    assert {(c.batch, c.threads) for c in dense if c.contestant == "learner"} >= {(64, 1), (32, 1), (2048, 1)}
-    assert {c.threads for c in dense if c.contestant == "learner"} == {1}
-    assert {c.batch for c in dense if c.contestant == "inference"} == {1, 8}
-    vectors = [(c.contestant, c.options.get("learner")) for c in flat(found) if c.options.get("environments") == 8]
-    assert vectors == [("env", None), ("actor", "torch"), ("actor", "dense")]
-    assert all(c.options["learner"] == "torch" for c in dense + flat(found) if c.beside and "learner" in c.options)
 
 
 @NEEDED
@@ -89,28 +52,6 @@ def test_an_actor_of_several_environments_is_timed_with_as_many():
     assert steps == [(3, 4)]
 
 
-def test_a_workload_that_differs_has_other_cells():
-    workload = load("cartpole_dqn")
-    first = cells.options_of(workload)
-    assert first == cells.options_of(workload)
-    wider = cells.dataclasses.replace(workload, network=cells.dataclasses.replace(workload.network, hidden=(8,)))
-    renoted = cells.dataclasses.replace(workload, note="another")
-    assert cells.options_of(wider)["identity"] != first["identity"]
-    assert cells.options_of(renoted) == first
-
-
-def test_a_stretch_is_filled_with_calls_and_begins_when_told():
-    turns = []
-    timed = StretchClock(turns.append, 0.005)
-    begin = time.perf_counter() + 0.02
-    assert 0 < timed.sample(begin, 0.004) < 0.001
-    assert time.perf_counter() >= begin + 0.004
-    assert timed.calls_per_sample > 3
-    slow = StretchClock(lambda turn: time.sleep(0.01), 0.001)
-    assert 0.01 <= slow.sample() < 0.1
-    assert slow.calls_per_sample == 1
-
-
 class Simulated:
     """A clock of seconds that only calls take: the first ``disturbed`` calls more than the others."""
 
@@ -122,11 +63,6 @@ class Simulated:
     def call(self, turn):
         self.calls += 1
         self.now += self._seconds + (self._more if self.calls <= self._disturbed else 0.0)
-
-
-def test_a_call_takes_the_least_of_several_tries(monkeypatch):
-    disturbed = Simulated(monkeypatch, 0.004, disturbed=5, more=0.6)
-    assert StretchClock(disturbed.call, 0.035).call_seconds == pytest.approx(0.004)
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(0.1, 2 + 5), (0.6, 2 + 4), (100.0, 2 + 2)])
@@ -168,7 +104,7 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     first = json.loads(capsys.readouterr().out)
     found = read_file(file_of(tmp_path))
     expected = list(filter(None, groups(load(tmp_path / "tiny.toml"), TINY, len(ALL_CPUS) or 1)))
-    whole = [one for one in found if one.primitive == beside.PRIMITIVE]  # a run of an actor apart
+    whole = [one for one in found if one.primitive == concurrent_parts.PRIMITIVE]  # a run of an actor apart
     assert [(one.contestant, one.op) for one in whole] == [("apart", "rate")] * (len(ALL_CPUS) > 1)
     found = [one for one in found if one not in whole]
     assert first["cells"] - len(whole) == len(flat(expected)) == sum(one.primitive == "training" for one in found)
@@ -189,8 +125,35 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
 
 
-@NEEDED
-def test_some_parts_of_a_workload_with_other_layers_are_records_of_its_own(tmp_path, tiny, monkeypatch):
+class Process:
+    """Answers as a process does whose calls take 0.1 s; ``asked`` are the requests to all."""
+
+    def __init__(self, asked, number):
+        self._asked, self._number = asked, number
+
+    def send(self, what, **how):
+        self._asked.append((self._number, what, how))
+
+    def receive(self):
+        call = {"number": 0, "seconds": 0.1, "period": 1, "calls": 1, "note": None}
+        return {"samples": {"rate": [0.1] * 11}} if self._asked[-1][1] == "arrange" else call
+
+    def ask(self, what, **how):
+        self.send(what, **how)
+        return self.receive()
+
+
+@pytest.fixture
+def asked(tiny, monkeypatch):
+    """Profiles have processes that only answer; what they were asked."""
+    asked = []
+    monkeypatch.setattr(command, "opened", lambda stack, python, needs, number, **world: Process(asked, number))
+    monkeypatch.setattr(command, "CORES", 2)
+    monkeypatch.setattr(command, "ALL_CPUS", (0, 1))
+    return asked
+
+
+def test_some_parts_of_a_workload_with_other_layers_are_records_of_its_own(tmp_path, asked, monkeypatch):
     monkeypatch.setattr(command, "probe_once", None)  # parts alone are no base of answers
     words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--hidden", "8,4"]
     assert cli.main([*words, "--only", "forward act,weights average"]) == 0
@@ -199,31 +162,55 @@ def test_some_parts_of_a_workload_with_other_layers_are_records_of_its_own(tmp_p
     assert {of_stated(one.machine["workload"]).network.hidden for one in found} == {(8, 4)}
     assert {one.options["workload"] for one in found} == {"tiny_8-4"}
     assert {one.options["identity"] for one in found} & {identity(load(tmp_path / "tiny.toml"))} == set()
-    rows = [one.options["models"] for one in found if one.op == "average"]
-    assert sorted(rows) == sorted(TINY.models)
+    assert sorted(one.options["models"] for one in found if one.op == "average") == sorted(TINY.models)
 
 
-@pytest.mark.slow
-@NEEDED
-def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
-    short = cells.dataclasses.replace(TINY, longest_cell_seconds=1e-4, most_seconds=0.0)
+def test_both_parts_of_a_pair_are_read_in_the_same_stretches(tmp_path, asked):
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
+    assert cli.main([*words, "--only", "learner step,numba step"]) == 0
+    pairs = [one for one in read_file(file_of(tmp_path)) if "cores" in one.options and one.primitive == "training"]
+    assert [(one.contestant, len(one.samples_seconds)) for one in pairs if one.options["beside"] != "actor"] == [
+        ("learner", 11),
+        ("numba", 11),
+    ]
+    begins = Counter(how["begin"] for _, what, how in asked if what == "sample")
+    # 11 stretches of learner and tree, and of either cell of the learner beside an actor, which is not asked for.
+    assert list(begins.values()).count(2) == 11 * 3
+    assert {how["stretch"] for _, what, how in asked if what == "sample" and begins[how["begin"]] == 2} == {0.2}
+
+
+def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, asked, monkeypatch):
+    short = dataclasses.replace(TINY, longest_cell_seconds=1.0, most_seconds=0.0)
     monkeypatch.setitem(command.PRESETS, "quick", short)
     words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
     assert cli.main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    first = groups(load(tmp_path / "tiny.toml"), short, len(ALL_CPUS) or 1)[0]
+    first = groups(load(tmp_path / "tiny.toml"), short, 2)[0]
     assert told["measured_by_status"] == {"skipped": len(first)}
     assert told["left"] == told["cells"] - len(first)
-    assert all("too long for the preset" in one.reason for one in read_file(file_of(tmp_path)))
-    monkeypatch.setitem(command.PRESETS, "quick", cells.dataclasses.replace(TINY, most_seconds=0.0))
-    assert cli.main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["found_done"], sum(told["measured_by_status"].values())) == (0, len(first))
-    assert "skipped" not in told["measured_by_status"]
+    skipped = [one for one in read_file(file_of(tmp_path)) if one.primitive == "training"]
+    assert {(one.reason, one.seconds_at_least) for one in skipped} == {
+        ("one call takes 0.1 s, too long for the preset", 0.1)
+    }
+    monkeypatch.setitem(command.PRESETS, "quick", dataclasses.replace(TINY, most_seconds=0.0))
     assert cli.main(words) == 0  # what was measured is kept, and counts
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.endswith(f" of {told['cells']} cells measured. NOT complete: run the same command again to finish.")
-    assert {one.facts["profile"]["cells"] for one in read_file(file_of(tmp_path))} == {told["cells"]}
+    again = [one for one in read_file(file_of(tmp_path)) if one.primitive == "training"][len(skipped) :]
+    assert {one.median_seconds for one in again} == {0.1}
+    assert {one.facts["profile"]["cells"] for one in again} == {told["cells"]}
+
+
+def test_runs_of_several_processes_are_read_into_a_file_of_their_own(tmp_path, asked, capsys):
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--arrangements"]
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = [one for one in read_file(file_of(tmp_path, "beside-tiny-quick")) if one.op != "read"]
+    timed = [one for one in found if one.primitive == concurrent_parts.PRIMITIVE and one.status == "ok"]
+    assert {one.op for one in timed} == {"rate"}  # of which alone there were samples
+    assert told["measured_by_status"] == {"ok": len(timed), "skipped": told["cells"] - len(timed)}
+    (shared,) = [one for one in found if "profile" in one.facts]
+    assert (shared.options["actors"], shared.options["ratio"], shared.op) == (1, "kept", "rate")
 
 
 @NEEDED
@@ -244,8 +231,8 @@ def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
         (["profile", "--workload", "cartpole_dqn", "--only", "env step", "--arrangements"], "leave one of the two out"),
         (["profile", "--workload", "cartpole_dqn", "--hidden", "8,0"], "at least 1"),
         (["profile", "--workload", "cartpole_dqn", "--hidden", "99999"], "at most 65,536"),
-        (["share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
-        (["share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"], "make peers"),
+        (["run", "share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
+        (["run", "share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"], "make peers"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, monkeypatch, tmp_path):
@@ -260,17 +247,16 @@ def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, monkeypatch, 
     assert said in error
 
 
-@pytest.mark.parametrize("what", ["profile", "share"])
-def test_a_missing_package_is_one_sentence(what, capsys, monkeypatch, tmp_path):
+def test_a_missing_package_is_one_sentence(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "PACKAGES", ("no_such_package",))
-    assert cli.main([what, "--workload", "cartpole_dqn", "--results", str(tmp_path)]) == 2
+    assert cli.main(["profile", "--workload", "cartpole_dqn", "--results", str(tmp_path)]) == 2
     assert "this needs the package no_such_package; install the extra" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @NEEDED
 def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsys):
-    words = ["share", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    words = ["run", "share", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
     words += ["--contestants", "numba,python", "--sample", "0.005", "--budget", "0"]
     assert cli.main(words) == 0
     told = json.loads(capsys.readouterr().out)

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.cases import Case
 from benchmarks.timing import Timing
-from benchmarks.topics.profile import beside as cells
-from benchmarks.topics.profile.cells import PRESETS
+from benchmarks.topics.profile import concurrent_parts as cells
+from benchmarks.topics.profile.cells import PRESETS, shape_run
 from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping
@@ -252,7 +252,7 @@ def test_modelled_platforms_have_trees_that_nothing_shares():
     (problem,) = question.built().problems.values()
     kinds = {question.built().details(option).get("contestant") for pair in problem.trees for option in pair}
     assert len(kinds) > 1
-    assert not find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).runs_here
+    assert not find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).choice.more["runs_here"]
 
 
 def test_a_tree_with_options_of_its_own_cannot_be_shared(results):
@@ -269,25 +269,15 @@ def test_a_tree_with_options_of_its_own_cannot_be_shared(results):
 # Timing
 
 
-def test_the_cells_of_a_run_are_one_group_and_no_two_are_alike():
-    groups = cells.groups(CARTPOLE, PRESETS["quick"], 2, ["torch", "dense"])
-    assert len(groups) == 18
-    every = [stamp(cells.PRIMITIVE).cell(cell) for group in groups for cell in group]
-    assert len(set(every)) == len(every)
-    for group in groups:
-        assert len({tuple(sorted(cell.options.items())) for cell in group}) == 1
-        options = group[0].options
-        assert {cell.op for cell in group} <= set(cells.PARTS)
-        assert ("keeper step" in {cell.op for cell in group}) == (options["arrangement"] == "pipelined")
-        assert options["presampled"] >= (options["arrangement"] == "pipelined")
-        assert options["update_interval"] == 1
+def test_no_run_is_timed_on_a_single_core_or_with_more_records_than_storage_takes():
     assert cells.groups(CARTPOLE, PRESETS["quick"], 1, ["torch", "dense"]) == []
     assert cells.groups(load("pong_dqn"), PRESETS["quick"], 2, ["torch"]) == []
 
 
 def test_a_workload_is_timed_from_its_first_step_on_and_without_an_end():
     (group, *_) = cells.groups(CARTPOLE, PRESETS["quick"], 2, ["dense"])
-    shaped = cells.shaped(CARTPOLE, {**group[0].options, "environments": 8, "actors": 2, "presampled": 3})
+    options = {**group[0].options, "environments": 8, "actors": 2, "presampled": 3}
+    shaped = cells.train_at_once(shape_run(CARTPOLE, options)[0])
     assert (shaped.actors.environments, shaped.actors.count, shaped.replay.presampled) == (8, 2, 3)
     assert (shaped.learner.learning_starts, shaped.exploration.random_steps) == (1, 0)
     assert shaped.steps > 1 << 40

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.timing import Timing
-from benchmarks.topics.profile import beside as cells
+from benchmarks.topic import parser_for
 from benchmarks.topics.profile import command as profile
-from benchmarks.topics.profile.beside import PRIMITIVE, WINDOWS, whole
+from benchmarks.topics.profile import concurrent_parts as cells
 from benchmarks.topics.profile.cells import PRESETS, facts_of, groups
+from benchmarks.topics.profile.concurrent_parts import PRIMITIVE, WINDOWS, list_whole_runs
 from dse.__main__ import main
 from dse.answers import deciding
 from dse.answers.deciding import contenders
@@ -291,7 +292,7 @@ def test_free_environments_takes_the_fastest_number_and_warns(results):
 NAME, IMPLEMENTATIONS = "cartpole_dqn", ["torch", "dense"]
 WORKLOAD, BRIEF = load(NAME), PRESETS["brief"]
 SERIAL, *PARTS = groups(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS)
-CELLS = [SERIAL, *whole(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS), *PARTS]
+CELLS = [SERIAL, *list_whole_runs(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS), *PARTS]
 FACTS = facts_of(WORKLOAD, "brief", CELLS)
 TOTAL = sum(map(len, CELLS))
 APART = ("arrangement=apart", "actors=1", "learners=1", "learner_threads=1")
@@ -318,13 +319,30 @@ def read(capsys, results, *words):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.fixture
+def measure_run(monkeypatch):
+    """Return what measures the run timed whole of a brief profile, by a process that answers as given."""
+    monkeypatch.setattr(profile, "implementations", lambda workload: IMPLEMENTATIONS)
+    monkeypatch.setattr(profile, "CORES", 2)
+    options = parser_for(profile.Profile, "profile").parse_args(["--workload", NAME, "--preset", "brief"])
+    topic = profile.Profile(options)
+    topic._runs.stamp = stamp(PRIMITIVE)
+
+    def measure(**answer):
+        topic.worker = lambda index: SimpleNamespace(ask=lambda *what, **how: answer)
+        return list(topic.measure(topic.cells()[1]))
+
+    return measure
+
+
 @pytest.mark.parametrize(("key", "status"), [("samples", "ok"), ("failed", "failed"), ("skipped", "skipped")])
-def test_a_profile_records_each_part_of_a_run_timed_whole(key, status):
-    (cells,) = whole(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS)[:1]
-    answer = {key: {cell.op: [0.5] * WINDOWS for cell in cells} if key == "samples" else "it died"}
-    team = SimpleNamespace(preset=BRIEF, worker=lambda number: SimpleNamespace(ask=lambda *what, **how: answer))
-    found = list(profile._measure(team, stamp("training"), 0, cells))
-    assert [(one.primitive, one.status, one.op) for one in found] == [(PRIMITIVE, status, cell.op) for cell in cells]
+def test_a_profile_records_each_part_of_a_run_timed_whole(measure_run, key, status):
+    answer = {cell.op: [0.5] * WINDOWS for cell in CELLS[1]} if key == "samples" else "it died"
+    found = measure_run(**{key: answer})
+    assert [(record.primitive, record.status, record.op) for record in found] == [
+        (PRIMITIVE, status, cell.op) for cell in CELLS[1]
+    ]
+    assert {record.machine["profile"]["cells"] for record in found} == {TOTAL}
 
 
 @pytest.mark.parametrize("by", IMPLEMENTATIONS)
@@ -359,7 +377,7 @@ def test_a_loop_that_was_timed_whole_has_that_rate(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["recommend", "explain", "cores", "depth", "learners", "adapt"])
-def test_an_unfinished_or_disturbed_profile_is_warned_of(capsys, tmp_path, command):
+def test_an_unfinished_or_disturbed_profile_is_warned_of(measure_run, capsys, tmp_path, command):
     more = ["--config", "learner_implementation=torch"] if command == "explain" else []
 
     def warned(name, found):
@@ -372,9 +390,8 @@ def test_an_unfinished_or_disturbed_profile_is_warned_of(capsys, tmp_path, comma
     assert warning.endswith(f"python -m benchmarks profile --workload {NAME} --preset brief")
     (loaded,) = warned("loaded", first_records(TOTAL, 9.0))
     assert re.findall(r"\d+", loaded)[:3] == [str(TOTAL), str(TOTAL), "9"]
-    (cell,) = CELLS[1]
-    own = profile.stamps_beside(stamp(PRIMITIVE), WORKLOAD, "brief", CELLS)(cell)
-    again = own.timed(cell, Timing(NOISE, 10), utc="2030-01-02T00:00:00+00:00")
+    (again,) = measure_run(samples={"rate": list(NOISE) * WINDOWS})
+    again = dataclasses.replace(again, utc="2030-01-02T00:00:00+00:00")
     assert not warned("complete", [*first_records(TOTAL), again])  # --arrangements measured a cell anew
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.platforms.fingerprint import fingerprint
 from impls.training import Workload, identity, learners
+from impls.training.arrangement import SEVERAL, Arrangement
 from impls.training.settings import stated
 from impls.training.weights import layout_of, networks
 
@@ -55,17 +56,10 @@ PRESETS = {
     "brief": Preset((32, 512), (8, 64), (2, 8), 0.02, 3.0, 75.0, 1 << 28),  # what `make demo` measures
     "quick": Preset((32, 128, 512, 2_048), (8, 32, 64), (2, 4, 8), 0.03, 3.0, 90.0, 1 << 28),
     "full": Preset(
-        (32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384),
-        (1, 4, 8, 16, 32, 64, 128, 256),
-        (2, 4, 8, 16, 32),
-        0.12,
-        12.0,
-        270.0,
-        1 << 30,
-        (8, 16),
-        is_full=True,
+        tuple(1 << power for power in range(5, 15)), (1, *(1 << power for power in range(2, 9))), (2, 4, 8, 16, 32),
+        0.12, 12.0, 270.0, 1 << 30, (8, 16), is_full=True,
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,19 +91,47 @@ class Cell:
         return dataclasses.replace(self, options=options, beside=other)
 
 
+def change_tables(workload: Workload, tables: Mapping[str, Mapping[str, Any]]) -> Workload:
+    """Return the workload with other values, by their table and name."""
+    changed = {name: dataclasses.replace(getattr(workload, name), **values) for name, values in tables.items()}
+    return dataclasses.replace(workload, **changed)
+
+
 def options_of(workload: Workload) -> dict[str, Any]:
     """Return the options of a workload's records: its name and identity, and what describes its curves.
 
     ``macs`` and ``parameters`` are those of the network that acts.
     """
     acting = next(size for name, size in networks(workload).items() if name != "critic")
+    size = {"macs": acting.macs, "parameters": acting.parameters, "update_interval": workload.learner.update_interval}
+    return {"workload": workload.name, "identity": identity(workload), **size}
+
+
+def options_of_run(workload: Workload, arrangement: Arrangement, learner: str, **shape: int) -> dict[str, Any]:
+    """Return the options of a run by several processes, or by one, that learns and acts by an implementation.
+
+    ``shape`` has other numbers than the workload: ``actors``, ``environments``, ``presampled``, ``update_interval``.
+    """
+    names = ("learners", "strategy", "sync", "transport", "weights", "ratio")
     return {
-        "workload": workload.name,
-        "identity": identity(workload),
-        "macs": acting.macs,
-        "parameters": acting.parameters,
-        "update_interval": workload.learner.update_interval,
+        "workload": workload.name, "arrangement": arrangement.name, "actors": workload.actors.count,
+        "environments": workload.actors.environments, "presampled": workload.replay.presampled,
+        "update_interval": workload.learner.update_interval, "batch": workload.learner.batch,
+        "learner": learner, "policy": learner, **{name: getattr(arrangement, name) for name in names},
+        **shape,
+    }  # fmt: skip
+
+
+def shape_run(workload: Workload, options: Mapping[str, Any]) -> tuple[Workload, Arrangement]:
+    """Return the workload and the arrangement of a run that has these options."""
+    tables = {
+        "actors": {"count": options["actors"], "environments": options["environments"]},
+        "learner": {name: options[name] for name in ("update_interval", "batch")},
+        "replay": {"presampled": options["presampled"]},
     }
+    names = (*SEVERAL, "strategy", "transport", "weights", "ratio")
+    named = {name: options[name] for name in names if name in options}
+    return change_tables(workload, tables), Arrangement(name=options["arrangement"], **named)
 
 
 def facts_of(workload: Workload, preset: str = "", cells: Sequence[Sequence[Cell]] = ()) -> dict[str, Any]:
@@ -130,18 +152,9 @@ def implementations(workload: Workload) -> list[str]:
 def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[str] | None = None) -> list[list[Cell]]:
     """Return every cell, in groups that answer one question each; ``learners`` by default as ``implementations``."""
     build = _CellBuilder(workload, preset, cores, implementations(workload) if learners is None else learners)
-    parts = [
-        build.loops(),
-        build.cuda(),
-        build.actors(),
-        build.vectors(),
-        build.learners(),
-        *build.learner_batches(),
-        build.forward(),
-        build.trees(),
-        build.storage(),
-    ]
-    return [list(group) for group in (*parts, build.weights(), build.together())]
+    parts = build.loops(), build.cuda(), build.actors(), build.vectors(), build.learners(), *build.learner_batches()
+    rest = build.forward(), build.trees(), build.storage(), build.weights(), build.together()
+    return [list(group) for group in (*parts, *rest)]
 
 
 class _CellBuilder:
@@ -149,12 +162,15 @@ class _CellBuilder:
 
     def __init__(self, workload: Workload, preset: Preset, cores: int, learners: Sequence[str]) -> None:
         self._workload, self._preset, self._cores, self._learners = workload, preset, cores, learners
-        self._options = options_of(workload)
-        listed = preset.convolution_batches if workload.network.kind == "convolution" else preset.batches
-        self._batches = sorted({*listed, workload.learner.batch})
+        self._options, self._batch = options_of(workload), workload.learner.batch
+        self._shape = {"capacity": workload.replay.capacity, "fanout": workload.replay.fanout}
+        self._is_convolution = workload.network.kind == "convolution"
+        self._batches = sorted({*(preset.convolution_batches if self._is_convolution else preset.batches), self._batch})
         doubled = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
         rest = [cores - count for count in doubled if count < cores]  # for those that have the other cores
         self._counts = sorted({*doubled, *rest, cores, *([2 * cores] if preset.is_full else [])})
+        # Numbers of environments at once besides 1, the workload's own among them.
+        self._environments = sorted({*preset.environments, workload.actors.environments} - {1})
 
     def _cell(self, contestant: str, op: str, batch: int = 1, threads: int = 1, **more: Any) -> Cell:
         shape = {key: more.pop(key) for key in ("capacity", "fanout") if key in more}
@@ -169,11 +185,6 @@ class _CellBuilder:
             for count in self._counts:
                 yield self._cell("actor", "step", threads=count, learner=learner)
 
-    @property
-    def _environments(self) -> list[int]:
-        """Return the numbers of environments at once besides 1, the workload's own among them."""
-        return sorted({*self._preset.environments, self._workload.actors.environments} - {1})
-
     def vectors(self) -> Iterator[Cell]:
         """Turns of actors that step E environments at once, in one process, and of these environments alone."""
         for count in self._environments:
@@ -183,72 +194,58 @@ class _CellBuilder:
 
     def learners(self) -> Iterator[Cell]:
         """A gradient step by threads of torch; the others take one. Several learners: ``benchmarks learning``."""
-        batch = self._workload.learner.batch
         for count in (count for count in self._counts if count <= self._cores):
             for learner in self._learners[: None if count == 1 else 1]:
-                yield self._cell("learner", "step", batch, count, learner=learner)
+                yield self._cell("learner", "step", self._batch, count, learner=learner)
         if "dense" in self._learners:
-            yield self._cell("product", "step", batch, learner="dense", units=self._workload.network.hidden[-1])
+            yield self._cell("product", "step", self._batch, learner="dense", units=self._workload.network.hidden[-1])
 
     def learner_batches(self) -> Iterator[list[Cell]]:
         """T_train over the other batches, by one thread and, for torch, by all."""
-        others = [batch for batch in self._batches if batch != self._workload.learner.batch]
-        is_slow = self._workload.network.kind == "convolution" and not self._preset.is_full
-        for threads in sorted({1, 1 if is_slow else self._cores}):
+        others = [batch for batch in self._batches if batch != self._batch]
+        for threads in sorted({1, 1 if self._is_convolution and not self._preset.is_full else self._cores}):
             some = self._learners[: None if threads == 1 else 1]
-            yield [self._cell("learner", "step", batch, threads, learner=one) for one in some for batch in others]
+            yield [self._cell("learner", "step", batch, threads, learner=name) for name in some for batch in others]
 
     def cuda(self) -> Iterator[Cell]:
         """A gradient step over the batch on a GPU of this machine."""
-        for batch in self._batches if fingerprint()["gpus"] else ():
-            yield self._cell(CUDA, "step", batch)
+        return (self._cell(CUDA, "step", batch) for batch in (self._batches if fingerprint()["gpus"] else ()))
 
     def forward(self) -> Iterator[Cell]:
         """A forward pass over the batch; in a short profile, of others than the reference over few batches."""
         for learner in self._learners:
             is_short = learner != REFERENCE and not self._preset.is_full
-            for batch in sorted({1, self._workload.learner.batch} if is_short else {1, 4, 8, 16, *self._batches}):
+            for batch in sorted({1, self._batch} if is_short else {1, 4, 8, 16, *self._batches}):
                 yield self._cell("forward", "act", batch, learner=learner)
 
     def trees(self) -> Iterator[Cell]:
         """Draws and updates at the workload's capacity and fanout."""
-        replay = self._workload.replay
-        for batch in self._batches:
-            for op in ("draw", "update"):
-                yield self._cell(TREE, op, batch, capacity=replay.capacity, fanout=replay.fanout)
+        return (self._cell(TREE, op, batch, **self._shape) for batch in self._batches for op in ("draw", "update"))
 
     def storage(self) -> Iterator[Cell]:
         """Reading a batch, and writing a local storage's records."""
-        capacity = self._workload.replay.capacity
-        yield self._cell("storage", "gather", self._workload.learner.batch, capacity=capacity)
-        yield self._cell("storage", "write", self._workload.actors.local_storage, capacity=capacity)
+        for op, batch in (("gather", self._batch), ("write", self._workload.actors.local_storage)):
+            yield self._cell("storage", op, batch, capacity=self._shape["capacity"])
 
     def loops(self) -> Iterator[Cell]:
         """The whole serial loop by each implementation, where its records fit into what storage may take."""
-        replay, batch = self._workload.replay, self._workload.learner.batch
-        shape = {"capacity": replay.capacity, "fanout": replay.fanout}
-        fits = replay.capacity * layout_of(self._workload).record_bytes <= self._preset.storage_bytes
+        fits = self._shape["capacity"] * layout_of(self._workload).record_bytes <= self._preset.storage_bytes
         count = self._workload.actors.environments
-        shape |= {"environments": count} if count > 1 else {}
+        shape = self._shape | ({"environments": count} if count > 1 else {})
         for learner in self._learners if fits else ():
-            yield self._cell("loop", "step", batch, learner=learner, policy=learner, **shape)
+            yield self._cell("loop", "step", self._batch, learner=learner, policy=learner, **shape)
 
     def weights(self) -> Iterator[Cell]:
         """Handing weights from a learner to an actor, and averaging them."""
-        for via in ("shared", "file"):
-            for op in ("publish", "fetch"):
-                yield self._cell("weights", op, via=via)
-        for count in self._preset.models:
-            yield self._cell("weights", "average", models=count)
+        yield from (self._cell("weights", op, via=via) for via in ("shared", "file") for op in ("publish", "fetch"))
+        yield from (self._cell("weights", "average", models=count) for count in self._preset.models)
 
     def together(self) -> Iterator[Cell]:
         """The two pairs that share cores in a loop: actors and learners, between which an allocation divides the cores,
         and a learner and its tree, whose nodes a gradient step drives out of the cache."""
-        replay, batch = self._workload.replay, self._workload.learner.batch
-        actor, learner = (
-            self._cell(*part, learner=REFERENCE) for part in (("actor", "step"), ("learner", "step", batch))
-        )
-        tree = self._cell(TREE, "step", batch, capacity=replay.capacity, fanout=replay.fanout)
+        actor = self._cell("actor", "step", learner=REFERENCE)
+        learner = self._cell("learner", "step", self._batch, learner=REFERENCE)
+        tree = self._cell(TREE, "step", self._batch, **self._shape)
         for part in (actor, learner, tree):
             yield dataclasses.replace(part, options={**part.options, "beside": ALONE})
         for first, second in ((actor, learner), (learner, tree)):

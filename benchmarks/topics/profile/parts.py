@@ -1,24 +1,31 @@
-"""The calls that are timed: one function a part, from a workload and a cell's fields to ``call(turn)``."""
+"""The calls that are timed: one function a part, from a workload and a cell's fields to ``call(turn)``.
 
-import dataclasses
+Two calls are whole gradient steps: ``Loop`` is the serial loop, ``Learning`` its part without environments on any tree,
+so that it also runs in other libraries' environments, with the seconds that are spent in the tree's own calls.
+"""
+
 import functools
 import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import impls
+from impls.replay import PrioritizedBuffer
 from impls.training import Workload, learners
 from impls.training.actor import actor_of, environments_of
 from impls.training.environments import Environment
+from impls.training.loop import SerialLoop
 from impls.training.weights import average, layout_of
 
 from ...cases import Case, prepare
-from .cells import CUDA, REFERENCE
+from .cells import CUDA, REFERENCE, TREE, change_tables
 
 Call = Callable[[int], object]
 ROTATED = 4  # batches that the calls of a learner or a policy take in turn
@@ -33,7 +40,7 @@ class World:
         self.workload, self.number, self.storage_bytes = workload, number, storage_bytes
         self.rng = np.random.default_rng([number, 7])
         self._policies: dict[str, Any] = {}
-        self.full: dict[str, Any] | None = None  # the state of a full replay
+        self.kept_state: dict[str, Any] = {}  # of a full buffer, where it is kept
 
     @functools.cached_property
     def folder(self) -> tempfile.TemporaryDirectory[str]:
@@ -52,7 +59,7 @@ class World:
 
     def with_environments(self, count: int) -> Workload:
         """Return the workload with actors that step a given number of environments at once."""
-        return dataclasses.replace(self.workload, actors=dataclasses.replace(self.workload.actors, environments=count))
+        return change_tables(self.workload, {"actors": {"environments": count}})
 
     @functools.cached_property
     def layout(self) -> Any:
@@ -82,15 +89,22 @@ class World:
         made = {name: self.values((count, *shape), dtype) for name, (shape, dtype) in fields if name != "action"}
         return {**made, "action": self.actions(count)}
 
+    def full_state(self) -> dict[str, Any]:
+        """Make the state of a full buffer of random records. MemoryError if they are more than storage may take."""
+        capacity = self.workload.replay.capacity
+        size = capacity * self.layout.record_bytes
+        if size > self.storage_bytes:
+            raise MemoryError(f"the buffer takes {size >> 20:,} MiB, here are {self.storage_bytes >> 20:,}")
+        filled = {"arrays": self.records(capacity), "leaves": self.rng.random(capacity) + 1e-3, "largest": 1.0}
+        return {**filled, "drawable": np.ones(capacity, np.bool_), "written": capacity}
+
     def batch(self, size: int) -> tuple[dict[str, Any], Any]:
         """Make transitions ``[B, ...]`` and importance weights ``[B]``."""
         rows = {
-            "observation": self.observations(size),
-            "next_observation": self.observations(size),
-            "action": self.actions(size),
-            "reward": self.values((size,), np.float32),
+            "observation": self.observations(size), "next_observation": self.observations(size),
+            "action": self.actions(size), "reward": self.values((size,), np.float32),
             "terminated": self.rng.random(size) < 0.01,
-        }
+        }  # fmt: skip
         return rows, self.rng.uniform(0.5, 1, size).astype(np.float32)
 
 
@@ -104,7 +118,9 @@ def _environments_of(cell: dict[str, Any]) -> int:
 
 def _env(world: World, cell: dict[str, Any]) -> Call:
     if (count := _environments_of(cell)) > 1:
-        return _vector(world, count)
+        vector = environments_of(world.with_environments(count), world.number, world.number)
+        turns = [world.actions(count) for _ in range(1 << 8)]
+        return lambda turn: vector.step(turns[turn % len(turns)])
     environment, actions = Environment(world.workload), world.actions(1 << 12)
     environment.reset(world.number)
 
@@ -114,12 +130,6 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
             environment.reset(turn)
 
     return step
-
-
-def _vector(world: World, count: int) -> Call:
-    environments = environments_of(world.with_environments(count), world.number, world.number)
-    actions = [world.actions(count) for _ in range(1 << 8)]
-    return lambda turn: environments.step(actions[turn % len(actions)])
 
 
 def _policy(world: World, cell: dict[str, Any]) -> Call:
@@ -177,6 +187,13 @@ def records_stored(world: World, capacity: int) -> int:
     return max(1, min(capacity, world.storage_bytes // world.layout.record_bytes))
 
 
+def note_on(world: World, cell: dict[str, Any]) -> str | None:
+    """Say with how many records storage is timed, where they are fewer than its capacity."""
+    if cell["contestant"] != "storage" or (records := records_stored(world, cell["capacity"])) == cell["capacity"]:
+        return None
+    return f"timed with {records:,} records, {records * world.layout.record_bytes / 2**20:,.0f} MiB of storage"
+
+
 def _filled(world: World, shape: tuple[int, ...], dtype: Any) -> Any:
     """Make an array with every page written, for pages never written to all share one page of zeros."""
     array = np.empty(shape, dtype)
@@ -207,10 +224,8 @@ def _shared_weights(world: World, op: str) -> Call:
 
 def _weight_files(world: World, op: str) -> Call:
     """Publish into, or fetch from, a file never seen half written: the new file then takes the old one's name."""
-    weights, path, fresh = (
-        world.learner().weights(),
-        *(Path(world.folder.name) / name for name in ("old.npy", "new.npy")),
-    )
+    weights = world.learner().weights()
+    path, fresh = (Path(world.folder.name) / name for name in ("old.npy", "new.npy"))
 
     def publish(turn: int) -> None:
         np.save(fresh, weights)
@@ -220,17 +235,14 @@ def _weight_files(world: World, op: str) -> Call:
     return publish if op == "publish" else lambda turn: world.policy().load_weights(np.load(path))
 
 
+def _loop(world: World, cell: dict[str, Any]) -> Call:
+    return Loop(world, TREE, cell["options"]["learner"], cell["options"]["policy"]).call
+
+
 _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
-    "env": _env,
-    "inference": _policy,
-    "forward": _policy,
-    "actor": _actor,
-    "learner": _learner,
-    CUDA: _learner,
-    "product": _product,
-    "storage": _storage,
-    "weights": _weights,
-}
+    "env": _env, "inference": _policy, "forward": _policy, "actor": _actor, "learner": _learner, CUDA: _learner,
+    "product": _product, "storage": _storage, "loop": _loop, "weights": _weights,
+}  # fmt: skip
 
 
 def make(world: World, cell: dict[str, Any]) -> Call:
@@ -246,3 +258,82 @@ def period(workload: Workload, contestant: str) -> int:
     is_delayed = workload.traits.delays_policy and contestant in ("learner", "loop", CUDA)
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1
+
+
+class TimedTree:
+    """A tree of ours or of another library under the contract's names; ``seconds`` were spent in its calls.
+
+    Batches are converted for the library outside of the clock, as in the cells of ``cases``.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        self._tree, self.seconds = tree, 0.0
+        self.capacity, self.dtype = tree.capacity, tree.dtype
+        self.smallest_priority = getattr(tree, "smallest_priority", 1e-30)
+        self.largest_priority = getattr(tree, "largest_priority", 1e30)
+        self._place = getattr(tree, "place", np.asarray)
+
+    def update(self, indices: Any, priorities: Any) -> None:
+        """Set the priorities ``[B]`` of leaves ``[B]``."""
+        indices, priorities = self._place(indices), self._place(np.asarray(priorities, np.float64))
+        begin = time.perf_counter()
+        self._tree.update(indices, priorities)
+        self.seconds += time.perf_counter() - begin
+
+    def sample(self, uniforms: Any) -> tuple[Any, Any]:
+        """Sample leaves ``[B]`` and their priorities ``[B]`` by uniforms ``[B]``."""
+        uniforms = self._place(uniforms)
+        begin = time.perf_counter()
+        leaves, priorities = self._tree.sample(uniforms)
+        self.seconds += time.perf_counter() - begin
+        return np.clip(impls.to_numpy(leaves), 0, self.capacity - 1), np.maximum(impls.to_numpy(priorities), 1e-30)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Fill the tree, outside of the clock."""
+        self._tree.load_state_dict(state)
+
+
+class Learning:
+    """A full buffer and a learner; ``call`` is a gradient step with the insertions that come between two steps."""
+
+    def __init__(self, world: World, tree: Any) -> None:
+        workload, replay = world.workload, world.workload.replay
+        self.tree = TimedTree(tree)
+        self._buffer = PrioritizedBuffer(self.tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
+        self._buffer.load_state_dict(world.full_state())
+        self._learner = world.learner()
+        self._sampled = workload.learner.batch, replay.beta, world.rng
+        self._interval, self._size, self._due = workload.learner.update_interval, workload.actors.local_storage, 0
+        self._records = world.records(self._size)
+        is_given = replay.initial_priority == "td_error"
+        self._errors = world.rng.random(self._size).astype(np.float32) if is_given else None
+
+    def call(self, turn: int) -> None:
+        """Insert the due records, then take one gradient step."""
+        self._due += self._interval
+        # Invariant: ``_due`` is the number of records collected and not yet inserted.
+        while self._due >= self._size:
+            self._buffer.insert(self._records, self._errors)
+            self._due -= self._size
+        batch = self._buffer.sample(*self._sampled)
+        result = self._learner.step(batch.rows, batch.weights)
+        self._buffer.update_priorities(batch.sequence, result.priorities)
+
+
+class Loop:
+    """The serial loop as it trains, from a full buffer on; ``call`` takes the environment steps of one gradient step.
+
+    The sum of a step's parts is compared with it. ``learner``, ``policy``: their implementations.
+    """
+
+    def __init__(self, world: World, contestant: str, learner: str = REFERENCE, policy: str = REFERENCE) -> None:
+        workload, self._calls = world.workload, 0
+        self._loop = SerialLoop(workload, contestant=contestant, learner=learner, policy=policy)
+        self._loop.buffer.load_state_dict(world.full_state())
+        self._loop.step = max(workload.learner.learning_starts, workload.exploration.random_steps)
+
+    def call(self, turn: int) -> None:
+        """Advance up to the next gradient step; of several that a turn brings, the next calls have the rest."""
+        self._calls += 1
+        while self._loop.updates < self._calls:
+            self._loop.advance()

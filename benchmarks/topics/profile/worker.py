@@ -19,21 +19,29 @@ from impls.training import TrainingError, learners
 from impls.training.settings import of_stated
 
 from ...cases import WrongAnswerError
-from ...clock import ALL_CPUS, Call, StretchClock, pin_to
+from ...clock import ALL_CPUS, StretchClock, pin_to
 from ...worker import NOT_HERE, maker, serve, threads
-from . import beside
-from .cells import REFERENCE, TREE
-from .parts import World, make, period, records_stored
-from .serial import Learning, Loop
+from . import concurrent_parts
+from .cells import REFERENCE
+from .parts import Learning, Loop, World, make, note_on, period
+
+REFUSALS = (WrongAnswerError, TrainingError, *NOT_HERE, OSError)  # a TimeoutError among them
+
+
+def _refuse(error: Exception) -> dict[str, str]:
+    """Say why something is not timed: it "failed", or is "skipped" for what is missing here."""
+    is_fault = isinstance(error, WrongAnswerError | TrainingError)
+    return {"failed" if is_fault else "skipped": str(error) or "not enough memory"}
 
 
 class _Session:
     """A workload, and the clocks that have been prepared for it, by number."""
 
+    _world: World  # opened by the first request
+
     def __init__(self) -> None:
         self._clocks: list[tuple[StretchClock, int]] = []
         self._learning: dict[int, Learning] = {}  # by a clock's number
-        self._world: World | None = None
         self._threads = 0
 
     def open(self, workload: dict[str, Any], number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
@@ -56,51 +64,34 @@ class _Session:
 
     def prepare(self, cell: dict[str, Any], stretch: float) -> dict[str, Any]:
         """Make a clock for a cell; return its number and the seconds of a call, or why there is none."""
-        assert self._world is not None
         count = 1 if cell["contestant"] == "actor" else cell["threads"]
         self._use_threads(count)
         pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:
-            call = self._loop(**cell["options"]) if cell["contestant"] == "loop" else make(self._world, cell)
-            clock = StretchClock(call, stretch, period(self._world.workload, cell["contestant"]))
-        except (WrongAnswerError, TrainingError) as error:
-            return {"failed": str(error)}
-        except (*NOT_HERE, OSError) as error:
-            return {"skipped": str(error) or "not enough memory"}
-        self._clocks.append((clock, count))
-        number = len(self._clocks) - 1
-        return {"number": number, "seconds": clock.call_seconds, "period": clock.period, "note": self._note(cell)}
+            clock = StretchClock(make(self._world, cell), stretch, period(self._world.workload, cell["contestant"]))
+        except REFUSALS as error:
+            return _refuse(error)
+        return self._keep(clock, count) | {"period": clock.period, "note": note_on(self._world, cell)}
 
     def learn(self, contestant: str, stretch: float, learner: str = REFERENCE, **shape: Any) -> dict[str, Any]:
         """Make a clock for learning's part of a step on a tree of this shape, or without one for the whole loop.
 
         A whole loop learns and acts by an implementation ``learner``.
         """
-        assert self._world is not None
-        steps = period(self._world.workload, "learner")
         try:
-            if not shape:
-                clock = StretchClock(Loop(self._world, contestant, learner, learner).call, stretch, steps)
-            else:
-                learning = Learning(self._world, maker(contestant)(contestant, **shape))
-                clock = StretchClock(learning.call, stretch, steps)
-                self._learning[len(self._clocks)] = learning
+            tree = maker(contestant)(contestant, **shape) if shape else None
+            work = Learning(self._world, tree) if shape else Loop(self._world, contestant, learner, learner)
+            clock = StretchClock(work.call, stretch, period(self._world.workload, "learner"))
         except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}
-        self._clocks.append((clock, 1))
+        if isinstance(work, Learning):
+            self._learning[len(self._clocks)] = work
+        return self._keep(clock)
+
+    def _keep(self, clock: StretchClock, count: int = 1) -> dict[str, Any]:
+        """Keep a clock whose call takes a number of threads; return its own number and the seconds of a call."""
+        self._clocks.append((clock, count))
         return {"number": len(self._clocks) - 1, "seconds": clock.call_seconds}
-
-    def _loop(self, learner: str, policy: str, **described: Any) -> Call:
-        """Make the serial loop of ours, by these implementations."""
-        assert self._world is not None
-        return Loop(self._world, TREE, learner, policy).call
-
-    def _note(self, cell: dict[str, Any]) -> str | None:
-        if cell["contestant"] != "storage" or self._world is None:
-            return None
-        records = records_stored(self._world, cell["capacity"])
-        size = records * self._world.layout.record_bytes / 2**20
-        return None if records == cell["capacity"] else f"timed with {records:,} records, {size:,.0f} MiB of storage"
 
     def sample(self, number: int, cpus: list[int], begin: float, stretch: float) -> dict[str, Any]:
         """Take one sample on these CPUs, from ``begin`` on."""
@@ -111,25 +102,20 @@ class _Session:
         before = learning.tree.seconds if learning else 0.0
         try:
             answer = {"seconds": clock.sample(begin, stretch), "calls": clock.calls_per_sample}
-            if learning:
-                answer["tree"] = (learning.tree.seconds - before) / clock.calls_per_sample
-            return answer
         except (TrainingError, *NOT_HERE) as error:
             return {"failed": str(error)}
+        if learning:
+            answer["tree"] = (learning.tree.seconds - before) / clock.calls_per_sample
+        return answer
 
     def arrange(self, options: dict[str, Any], window: float) -> dict[str, Any]:
         """Run training by several processes shortly; return samples by op, or why there are none."""
-        assert self._world is not None
         pin_to(ALL_CPUS, threads())
         self._use_threads(1)
         try:
-            return {"samples": beside.measure(self._world, options, window)}
-        except TimeoutError as error:
-            return {"skipped": str(error)}
-        except TrainingError as error:
-            return {"failed": str(error)}
-        except (*NOT_HERE, OSError) as error:
-            return {"skipped": str(error) or "not enough memory"}
+            return {"samples": concurrent_parts.measure(self._world, options, window)}
+        except REFUSALS as error:
+            return _refuse(error)
 
     def _use_threads(self, count: int) -> None:
         """Let learners of every implementation compute by a given number of threads from here on."""
