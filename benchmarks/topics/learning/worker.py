@@ -93,7 +93,7 @@ class _Session:
 
     def step(self, run: list[dict[str, Any]]) -> dict[str, Any]:
         """Take gradient steps from full replays, while actors stand still; return the times of each of the cells."""
-        cells = [Stepped(**each | {"hidden": tuple(each["hidden"])}) for each in run]
+        cells = [Stepped(**cell | {"hidden": tuple(cell["hidden"])}) for cell in run]
         return _done(lambda: {"answers": stepped(cells)})
 
 
