@@ -134,14 +134,11 @@ def stepped(cells: Sequence[Stepped]) -> list[dict[str, Any]]:
                 rests[at].enter_context(loops[at].paused())
             samples = np.vstack([samples, taken])
         sizes = [len(loop.learner.parameters) for loop in loops]
-    return [
-        {
-            "samples": samples[:, at].tolist(),
-            "steps": counts[at][1],
-            "average_seconds": _average_seconds(sizes[at], cell.learners),
-        }
-        for at, cell in enumerate(cells)
-    ]
+    answers = []
+    for at, cell in enumerate(cells):
+        average = _average_seconds(sizes[at], cell.learners)
+        answers.append({"samples": samples[:, at].tolist(), "steps": counts[at][1], "average_seconds": average})
+    return answers
 
 
 def _filled(cell: Stepped) -> ParallelLoop:

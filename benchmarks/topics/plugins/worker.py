@@ -46,9 +46,7 @@ class _Session:
         budget_seconds: float, spare_steps: int,
     ) -> dict[str, Any]:  # fmt: skip
         """Time a task's step by each kind, and once more by the first that can be; then what the tree takes of it."""
-        host = hosts()[name]
-        calls: dict[str, Call] = {}
-        absent: dict[str, list[str]] = {}
+        host, calls, absent = hosts()[name], dict[str, Call](), dict[str, list[str]]()
         for kind in [*kinds, TWIN]:
             made = next(iter(calls), kind) if kind == TWIN else kind
             try:
@@ -64,14 +62,10 @@ class _Session:
         affinity = pin(1, threads())
         clocks = [CallClock(call, sample_seconds) for call in calls.values()]
         timings = interleave(clocks, budget_seconds * len(clocks), seed)
-        timed = {
-            kind: {
-                "samples": timing.samples,
-                "calls": timing.calls_per_sample,
-                "tree": _time_tree(host, kind, call, timing),
-            }
-            for (kind, call), timing in zip(calls.items(), timings, strict=True)
-        }
+        timed = {}
+        for (kind, call), timing in zip(calls.items(), timings, strict=True):
+            tree = _time_tree(host, kind, call, timing)
+            timed[kind] = {"samples": timing.samples, "calls": timing.calls_per_sample, "tree": tree}
         packages = installed((host.package, *PACKAGES))
         return {"timed": timed, "absent": absent, "affinity": affinity, "packages": packages}
 
