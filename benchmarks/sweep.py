@@ -66,7 +66,7 @@ class Sweep(Topic):
         timings = interleave([clock for _, clock in ready], budget * len(ready), seed)
         pin(len(ALL_CPUS))
         for position, ((prepared, _), timing) in enumerate(zip(ready, timings, strict=True)):
-            where = {"affinity": affinity} | _where(prepared)
+            where = {"affinity": affinity} | _name_device(prepared)
             twin = {"primitive": f"{self.primitive}_again"} if position == len(ready) - 1 else {}
             reason = _oversubscribed(prepared.case.threads, timing)
             yield self.stamp.timed(prepared.case, timing, where, reason=reason, **twin)
@@ -137,7 +137,7 @@ def _oversubscribed(threads: int, timing: Timing) -> str | None:
     return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
 
 
-def _where(prepared: Prepared) -> dict[str, str]:
+def _name_device(prepared: Prepared) -> dict[str, str]:
     """Return the tree's device, if it is no CPU."""
     device = getattr(prepared.tree, "device", "cpu")
     return {"device": device} if device != "cpu" else {}

@@ -142,7 +142,7 @@ class Trained:
 
     @property
     def label(self) -> str:
-        """What tells it from the others, for people."""
+        """The run's name for people."""
         return f"{self.task}: {self.kind}, seed {self.seed}"
 
 
@@ -174,7 +174,10 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
         COPIES: [Trained(task, copies, own) for copies in list_copies(asked, asked.every)],
         "a3c": [Trained("cartpole_a3c", copies) for copies in list_copies(asked, [1], usual=1)],
         "dyna_q": [Trained("cartpole_dyna_q", copies) for copies in dyna_q],
-        "memr": [Trained("pendulum_sac", SERIAL), *(Trained("pendulum_memr", SERIAL, 0, each) for each in of_memr)],
+        "memr": [
+            Trained("pendulum_sac", SERIAL),
+            *(Trained("pendulum_memr", SERIAL, 0, changes) for changes in of_memr),
+        ],
         "batches": [Trained("pendulum_td3", SERIAL, 0, (("learner", "batch", size),)) for size in SIZES],
         "samplers": [Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS],
         "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in WAYS],
@@ -247,7 +250,7 @@ class Stepped:
 
     @property
     def label(self) -> str:
-        """What tells it from the others, for people."""
+        """The cell's name for people."""
         several = f", averaged every {self.period}" if self.learners > 1 else ""
         return f"{network_name(self.hidden)}, B = {self.batch:,}, L = {self.learners}{several}"
 

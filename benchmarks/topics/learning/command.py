@@ -111,7 +111,7 @@ class Learning(Topic):
         return self._parts
 
     def cells(self) -> list[list[Trained]]:
-        """Return the runs."""
+        """Return the runs, each a group."""
         return [[run] for run in self._runs]
 
     def open(self, stack: ExitStack) -> None:
@@ -147,7 +147,7 @@ class Learning(Topic):
             tables += ["", *aligned([head, *learning_runs.write_figures(reached)])]
         if SCALING in self.options.only:
             tables += aligned([learning_runs.STEP_HEAD, *learning_runs.write_step_rows(factors)])
-        return {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""]
+        return {"rows": [*map(_to_json, rows)], "scaling": factors}, [*tables, ""]
 
 
 class _Steps(Topic):
@@ -206,11 +206,11 @@ def _summarize(found: Sequence[Record]) -> list[dict[str, Any]]:
     return rows
 
 
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+def _to_json(row: dict[str, Any]) -> dict[str, Any]:
     """Write the metrics of a row by seed, and their medians with intervals; null is beyond what the run got to."""
 
     def named(keys: Iterable[Any], values: Iterable[learning_runs.Value]) -> dict[Any, float | None]:
-        return {key: None if one.is_beyond else one.number for key, one in zip(keys, values, strict=False)}
+        return {key: None if value.is_beyond else value.number for key, value in zip(keys, values, strict=False)}
 
     metrics = {
         name: {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, learning_runs.over_seeds(by_seed.values()))}

@@ -92,7 +92,7 @@ class _Session:
 
     def step(self, run: list[dict[str, Any]]) -> dict[str, Any]:
         """Take gradient steps from full replays, while actors stand still; return the times of each of the cells."""
-        cells = [Stepped(**each | {"hidden": tuple(each["hidden"])}) for each in run]
+        cells = [Stepped(**cell | {"hidden": tuple(cell["hidden"])}) for cell in run]
         return _done(lambda: {"answers": stepped(cells)})
 
 
@@ -133,14 +133,11 @@ def stepped(cells: Sequence[Stepped]) -> list[dict[str, Any]]:
                 rests[at].enter_context(loops[at].paused())
             samples = np.vstack([samples, taken])
         sizes = [len(loop.learner.parameters) for loop in loops]
-    return [
-        {
-            "samples": samples[:, at].tolist(),
-            "steps": counts[at][1],
-            "average_seconds": _average_seconds(sizes[at], cell.learners),
-        }
-        for at, cell in enumerate(cells)
-    ]
+    answers = []
+    for at, cell in enumerate(cells):
+        average = _average_seconds(sizes[at], cell.learners)
+        answers.append({"samples": samples[:, at].tolist(), "steps": counts[at][1], "average_seconds": average})
+    return answers
 
 
 def _filled(cell: Stepped) -> ParallelLoop:

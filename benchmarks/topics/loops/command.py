@@ -125,7 +125,8 @@ class Loops(Topic):
             for at, loop in enumerate(loops, 1):
                 self._say(f"{at} of {len(loops)}: {label(loop)}")
                 members.append(Member(loop, options, stack))
-            twins = [Member(one.loop, options, stack) for one in [one for one in members if not one.untimed][:1]]
+            first = [member.loop for member in members if not member.untimed][:1]
+            twins = [Member(loop, options, stack) for loop in first]
             running = [member for member in (*members, *twins) if not member.untimed]
             seconds = options.rounds * options.block * len(running)
             self._say(f"{options.rounds} rounds of {len(running)} loops, {seconds:.0f} s")
@@ -178,12 +179,12 @@ def summarize(found: Sequence[Record]) -> dict[str, Any]:
     Rates and ratios are [median, low, high] with their 95 % intervals over blocks.
     """
     own = [record for record in found if record.primitive == Loops.primitive]
-    by_loop: dict[str, dict[str, Record]] = {}
+    loops: dict[str, dict[str, Record]] = {}
     for record in own:
-        by_loop.setdefault(label(record), {})[record.op] = record
-    timed = {name: ops for name, ops in by_loop.items() if all(ops[op].samples_seconds for op in OPS)}
+        loops.setdefault(label(record), {})[record.op] = record
+    timed = {name: ops for name, ops in loops.items() if all(ops[op].samples_seconds for op in OPS)}
     ordered = sorted(timed, key=lambda name: timed[name]["clean"].seconds)
-    absent = [(name, ops["clean"]) for name, ops in by_loop.items() if name not in timed]
+    absent = [(name, ops["clean"]) for name, ops in loops.items() if name not in timed]
     return {
         "workload": own[0].options["workload"] if own else None,
         "noise_floor": stats.noise_floor(twins(found, Loops.primitive)),

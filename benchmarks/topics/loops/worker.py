@@ -58,8 +58,8 @@ class _Session:
         cpu, steps = time.process_time() - cpu, trainer.steps - steps
         a_turn = steps / (len(ended) - 1)
         clean, median = np.percentile(np.diff(ended), [CLEAN, 50]) / a_turn
-        each = {"clean": float(clean), "median": float(median), "cpu": cpu / steps}
-        return {**each, "seconds": ended[-1] - began, "steps": steps, "updates": trainer.updates - updates}
+        times = {"clean": float(clean), "median": float(median), "cpu": cpu / steps}
+        return {**times, "seconds": ended[-1] - began, "steps": steps, "updates": trainer.updates - updates}
 
     def close(self) -> dict[str, Any]:
         """End what the library has started."""

@@ -146,7 +146,7 @@ def summarize(found: Sequence[Record]) -> dict[str, Any]:
     A share is that of the tree's calls in a step, and ``most`` the speedup of the step without them.
     """
     own = [record for record in found if record.primitive == Plugins.primitive]
-    cells = {(one.contestant, one.options["task"], one.options["kind"], one.op): one for one in own}
+    cells = {(cell.contestant, cell.options["task"], cell.options["kind"], cell.op): cell for cell in own}
     rows, absent = [], []
     for (host, task, kind, op), record in cells.items():
         named = {"host": host, "task": task, "kind": kind}
@@ -173,7 +173,7 @@ def _write(found: dict[str, Any]) -> Iterator[str]:
         share, most = f"{row['share'][0]:.0%}" if row["share"] else "", f"{row['most']:.2f}" if row["most"] else ""
         table.append((row["host"], row["task"], row["kind"], step, times, share, most))
     yield from aligned(table)
-    yield from (f"not timed, {one['host']}, {one['task']}, {one['kind']}: {one['reason']}" for one in found["absent"])
+    yield from (f"not timed, {row['host']}, {row['task']}, {row['kind']}: {row['reason']}" for row in found["absent"])
     floor = f"a step timed twice differs by up to {found['noise_floor']:.1%}" if found["rows"] else "nothing was timed"
     yield f"{floor}; * unstable, its interval is wide; without it: most that a tree could gain"
 

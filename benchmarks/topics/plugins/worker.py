@@ -46,9 +46,7 @@ class _Session:
         budget_seconds: float, spare_steps: int,
     ) -> dict[str, Any]:  # fmt: skip
         """Time a task's step by each kind, and once more by the first that can be; then what the tree takes of it."""
-        host = hosts()[name]
-        calls: dict[str, Call] = {}
-        absent: dict[str, list[str]] = {}
+        host, calls, absent = hosts()[name], dict[str, Call](), dict[str, list[str]]()
         for kind in [*kinds, TWIN]:
             made = next(iter(calls), kind) if kind == TWIN else kind
             try:
@@ -64,14 +62,10 @@ class _Session:
         affinity = pin(1, threads())
         clocks = [CallClock(call, sample_seconds) for call in calls.values()]
         timings = interleave(clocks, budget_seconds * len(clocks), seed)
-        timed = {
-            kind: {
-                "samples": timing.samples,
-                "calls": timing.calls_per_sample,
-                "tree": _in_tree(host, kind, call, timing),
-            }
-            for (kind, call), timing in zip(calls.items(), timings, strict=True)
-        }
+        timed = {}
+        for (kind, call), timing in zip(calls.items(), timings, strict=True):
+            tree = _time_tree(host, kind, call, timing)
+            timed[kind] = {"samples": timing.samples, "calls": timing.calls_per_sample, "tree": tree}
         packages = installed((host.package, *PACKAGES))
         return {"timed": timed, "absent": absent, "affinity": affinity, "packages": packages}
 
@@ -98,11 +92,11 @@ def _buffer_step(host: Host, task: str, kind: str, capacity: int, batch: int, se
     spread(buffer, seed, SPREAD_ROUNDS)
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, rows.MOST, (PLACED, 1))
-    placed = [buffer.place(rows.made(each)) for each in numbers]
-    errors = [buffer.place_errors(each) for each in rng.random((PLACED, batch)).astype(np.float32)]
+    records = [buffer.place(rows.made(number)) for number in numbers]
+    errors = [buffer.place_errors(values) for values in rng.random((PLACED, batch)).astype(np.float32)]
 
     def step(turn: int) -> None:
-        buffer.insert(placed[turn % PLACED])
+        buffer.insert(records[turn % PLACED])
         buffer.update(buffer.sample(batch), errors[turn % PLACED])
 
     return step
@@ -116,7 +110,7 @@ def _training_step(host: Host, task: str, kind: str, capacity: int, batch: int, 
     return lambda turn: loop.turn()
 
 
-def _in_tree(host: Host, kind: str, call: Call, timing: Timing) -> list[float]:
+def _time_tree(host: Host, kind: str, call: Call, timing: Timing) -> list[float]:
     """Return samples of the seconds of a step that the tree's calls take; none without a tree.
 
     Each is the share of a stretch of steps, of the median step: what disturbs a stretch disturbs both of its times.
@@ -150,7 +144,7 @@ class Inside:
         for kind, name in self._methods:
             is_own = name in vars(kind)
             self._originals.append((kind, name, getattr(kind, name), is_own))
-            setattr(kind, name, self._counted(getattr(kind, name)))
+            setattr(kind, name, self._count_calls(getattr(kind, name)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,13 +162,13 @@ class Inside:
 
     @property
     def overhead_seconds(self) -> float:
-        """What the counting has added to the time of whoever called."""
+        """The seconds that counting has added to the time of its callers."""
         return self._calls * _cost()[1]
 
-    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _count_calls(self, method: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter
 
-        def counted(*arguments: Any, **options: Any) -> Any:
+        def count_call(*arguments: Any, **options: Any) -> Any:
             if self._is_inside:
                 return method(*arguments, **options)
             self._is_inside, begin = True, clock()
@@ -185,7 +179,7 @@ class Inside:
                 self._calls += 1
                 self._is_inside = False
 
-        return counted
+        return count_call
 
 
 class _Empty:
