@@ -199,7 +199,7 @@ def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypa
 def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
     before = os.sched_getaffinity(0)
     words = ["--workload", str(write_workload(tmp_path)), "--seconds", "0.3", "--warm", "0.01", "--results", "made"]
-    topic = arranged.Arrangements(parser_for(arranged.Arrangements, "").parse_args(words))
+    topic = arranged.Arrangements(parser_for(arranged.Arrangements).parse_args(words))
     for name in ("serial", "apart"):
         found = list(topic.measure([arranged.make_cell(topic._workloads[0], name)]))
         assert {record.status for record in found} <= {"ok", "unstable"}

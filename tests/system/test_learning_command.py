@@ -10,6 +10,7 @@ from benchmarks import __main__ as cli
 from benchmarks.libraries.base import Loop, roles
 from benchmarks.topic import parser_for
 from benchmarks.topics.learning import NAMES, SERIAL, Stepped, Trained, command, list_runs, worker
+from benchmarks.topics.loops import with_sac
 from dse.platforms import evidence
 from dse.records import read_file
 from impls.training import load
@@ -18,7 +19,7 @@ from tests.profiled import write_workload
 
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
-    options = parser_for(command.Learning, "run learning").parse_args(["--only", ",".join(NAMES), "--most", "100"])
+    options = parser_for(command.Learning).parse_args(["--only", ",".join(NAMES), "--most", "100"])
     cells, shipped = list(list_runs(options)), load("cartpole_dqn")
     assert len(cells) == len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 6 + 8 + 3) * len(command.SEEDS)
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
@@ -34,16 +35,15 @@ class Played(Naive):
 
     seconds, loaded = 0.0, None
     sac_limits = ("learns nothing", "at all")
-    policy = property(lambda self: self)
 
     def act(self, observations):
         return np.zeros(len(observations), np.int64)
 
-    def state_dict(self):
-        return {"updates": self.updates}
+    def copy_policy(self):
+        return self.updates
 
-    def load_state_dict(self, state):
-        Played.loaded = state["updates"]
+    def load_policy(self, weights):
+        Played.loaded = weights
 
 
 def test_a_run_of_another_library_is_evaluated_and_ends_as_ours(tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp
     asked.clear()
     assert cli.main(usual) == 1
     assert {run["arrangement"]["sync"] for _, run in asked} == {"lock", "hogwild"}
-    assert len(asked) == 4
+    assert len(asked) == 1 + len(with_sac())
     assert read_file(path) == kept  # each failure once
     shown = capsys.readouterr().out
     assert "hogwild: without a time by seed 10, 11" in shown  # whose numbers are of none
@@ -158,7 +158,7 @@ def test_libraries_train_by_their_interpreter_and_are_kept_with_what_differs(ask
     for _ in range(2):
         assert cli.main(usual) == 0
         assert [bool(run["library"]) for _, run in asked] == [python == theirs for python, _ in asked]
-        assert len(asked) == 4
+        assert len(asked) == 1 + len(with_sac())
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {row["run"] for row in said["rows"]} == {"serial", "rllib", "sb3", "tianshou"}
     assert [row["metrics"]["time_to_solve"]["by_seed"] for row in said["rows"]] == [{"10": 2.0}] * 4

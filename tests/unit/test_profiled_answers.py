@@ -324,7 +324,7 @@ def measure_run(monkeypatch):
     """Return what measures the run timed whole of a brief profile, by a process that answers as given."""
     monkeypatch.setattr(profile, "implementations", lambda workload: IMPLEMENTATIONS)
     monkeypatch.setattr(profile, "CORES", 2)
-    options = parser_for(profile.Profile, "profile").parse_args(["--workload", NAME, "--preset", "brief"])
+    options = parser_for(profile.Profile).parse_args(["--workload", NAME, "--preset", "brief"])
     topic = profile.Profile(options)
     topic._runs.stamp = stamp(PRIMITIVE)
 

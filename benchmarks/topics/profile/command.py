@@ -335,5 +335,5 @@ class _Runs(Topic):
         """Yield the records of a run: a cell that the profile has too stays one of the profile's."""
         shared = {self.key(cell) for group in self._profile.groups for cell in group}
         for record in super().measure(cells):
-            facts = self._profile.facts if record.cell in shared else {}
-            yield dataclasses.replace(record, machine={**record.machine, **facts})
+            own = {"profile": self._profile.facts["profile"]} if record.cell in shared else {}
+            yield dataclasses.replace(record, facts={**record.facts, **own})
