@@ -17,7 +17,7 @@ from .clock import Clock
 from .run import Stamp, Tally, file_of, latest, run, show
 from .sentinels import Sentinels
 from .timing import Timing, interleave
-from .workers import Untimed
+from .workers import FailedError, Untimed, WorkerClock
 
 
 class Topic:
@@ -70,9 +70,13 @@ class Topic:
         """Return the cells in groups: those of a group take turns, or are read from one run."""
         raise NotImplementedError
 
+    def stamp_of(self, cell: Any) -> Stamp:
+        """Return the stamp of a cell's records: that of the topic, or with versions of packages of the cell's own."""
+        return self.stamp
+
     def key(self, cell: Any) -> str:
         """Return the key by which a cell's record is found again."""
-        return self.stamp.cell(cell)
+        return self.stamp_of(cell).cell(cell)
 
     def describe(self, cell: Any) -> str | None:
         """Describe a cell for the progress; None: by its key."""
@@ -85,8 +89,8 @@ class Topic:
         """Return the clock of a cell that is ready to be timed, or why there is none; the stack ends with the group."""
         raise NotImplementedError
 
-    def twin(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
-        """Return a second clock of a cell, for the A/A pair that gives a run its noise floor."""
+    def twin(self, cell: Any, stack: ExitStack) -> Clock | Untimed | None:
+        """Return a second clock of a cell, for the A/A pair that gives a run its noise floor; None for no pair."""
         return self.clock(cell, stack)
 
     def run(self, cells: Sequence[Any]) -> Mapping[str, Sequence[float]] | Untimed:
@@ -99,43 +103,62 @@ class Topic:
 
     def locate(self, cell: Any, clock: Clock | None) -> dict[str, Any]:
         """Return the facts of a cell's record: the CPUs that it was kept on, its device."""
-        return {}
+        return {"affinity": clock.prepared["affinity"]} if isinstance(clock, WorkerClock) else {}
+
+    def refused(self, cell: Any, why: Untimed) -> Iterator[Record]:
+        """Yield the records of a cell that has no time."""
+        yield self.stamp_of(cell).record(cell, why.status, reason=why.reason)
+
+    def timed(self, cell: Any, clock: Clock | None, timing: Timing, **twin: Any) -> Iterator[Record]:
+        """Yield the records of a cell's time; ``twin`` is what the record of an A/A twin has of its own."""
+        reason = self.explain(cell, clock, timing)
+        yield self.stamp_of(cell).timed(cell, timing, self.locate(cell, clock), reason=reason, **twin)
 
     def measure(self, cells: Sequence[Any]) -> Iterator[Record]:
-        """Yield the records of a group: what has no time and why, the times, and the A/A twin of the first clock."""
+        """Yield the records of a group: what has no time and why, the times, and the A/A twin of the first clock.
+
+        Where a sample fails, its cell has no time and the others are measured again.
+        """
         if type(self).run is not Topic.run:
             yield from self._read(cells)
             return
-        with ExitStack() as stack:
-            ready: list[tuple[Any, Clock]] = []
-            for cell in cells:
-                clock = self.clock(cell, stack)
-                if isinstance(clock, Untimed):
-                    yield self.stamp.record(cell, clock.status, reason=clock.reason)
-                else:
-                    ready.append((cell, clock))
-            twin = self.twin(ready[0][0], stack) if ready else None
-            if twin is not None and not isinstance(twin, Untimed):
-                ready.append((ready[0][0], twin))
-            timings = interleave(
-                [clock for _, clock in ready], self.budget * len(ready), getattr(self.options, "seed", 0)
-            )
-        for (cell, clock), timing in zip(ready, timings, strict=True):
-            again = {"primitive": f"{self.stamp.primitive}_again"} if clock is twin else {}
-            reason = self.explain(cell, clock, timing)
-            yield self.stamp.timed(cell, timing, self.locate(cell, clock), reason=reason, **again)
+        left = list(cells)
+        # Invariant: each cell that is not in ``left`` has a record.
+        while left:
+            with ExitStack() as stack:
+                ready: list[tuple[Any, Clock]] = []
+                for cell in [*left]:
+                    clock = self.clock(cell, stack)
+                    if isinstance(clock, Untimed):
+                        left.remove(cell)
+                        yield from self.refused(cell, clock)
+                    else:
+                        ready.append((cell, clock))
+                twin = self.twin(ready[0][0], stack) if ready else None
+                if twin is not None and not isinstance(twin, Untimed):
+                    ready.append((ready[0][0], twin))
+                try:
+                    seed = getattr(self.options, "seed", 0)
+                    timings = interleave([clock for _, clock in ready], self.budget * len(ready), seed)
+                except FailedError as error:
+                    failed = next(cell for cell, clock in ready if clock is error.clock)
+                    left.remove(failed)
+                    yield from self.refused(failed, Untimed("failed", str(error)))
+                    continue
+            for (cell, clock), timing in zip(ready, timings, strict=True):
+                again = {"primitive": f"{self.stamp_of(cell).primitive}_again"} if clock is twin else {}
+                yield from self.timed(cell, clock, timing, **again)
+            return
 
     def _read(self, cells: Sequence[Any]) -> Iterator[Record]:
         done = self.run(cells)
         for cell in cells:
             if isinstance(done, Untimed):
-                yield self.stamp.record(cell, done.status, reason=done.reason)
+                yield from self.refused(cell, done)
             elif samples := done.get(cell.op):
-                timing = Timing(tuple(samples), 1)
-                reason = self.explain(cell, None, timing)
-                yield self.stamp.timed(cell, timing, self.locate(cell, None), reason=reason)
+                yield from self.timed(cell, None, Timing(tuple(samples), 1))
             else:
-                yield self.stamp.record(cell, "skipped", reason="the run was too short to read it")
+                yield from self.refused(cell, Untimed("skipped", "the run was too short to read it"))
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
         """Return what JSON has besides the times, and lines to print; without lines the fastest of each operation."""

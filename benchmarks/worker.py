@@ -23,7 +23,7 @@ from typing import Any
 import impls
 
 from .cases import Case, WrongAnswerError, prepare
-from .clock import Clock, SharedClock, clock_of, pin
+from .clock import LEAST_SAMPLE_SECONDS, Clock, SharedClock, clock_of, pin
 
 NOT_HERE = (RuntimeError, ValueError, MemoryError)
 """What is raised where something cannot be had here, which is no fault."""
@@ -48,8 +48,15 @@ class _Session:
     def __init__(self) -> None:
         self._clocks: list[Clock] = []
 
-    def prepare(self, case: dict[str, Any], seed: int, least_seconds: float, callers: int, cpus: int) -> dict[str, Any]:
-        """Make a clock for a case; ``callers`` threads call its tree at once (0: this thread alone)."""
+    def prepare(
+        self,
+        case: dict[str, Any],
+        seed: int,
+        least_seconds: float = LEAST_SAMPLE_SECONDS,
+        callers: int = 0,
+        cpus: int = 1,
+    ) -> dict[str, Any]:
+        """Make a clock for a case, on some CPUs; ``callers`` threads call its tree at once (0: this thread alone)."""
         affinity = pin(cpus, threads())
         try:
             prepared = prepare(Case(**case), seed, maker(case["contestant"]))

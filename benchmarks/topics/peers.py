@@ -110,7 +110,8 @@ class _Member:
     def clock(self, case: Case, seed: int) -> WorkerClock | Untimed:
         """Return a cell ready to be timed, or why it is not."""
         cpus = max(CALLERS) if self.callers else 1
-        clock = self.worker.prepare(case, seed, SAMPLE_SECONDS, self.callers, cpus)
+        how = {"least_seconds": SAMPLE_SECONDS, "callers": self.callers, "cpus": cpus}
+        clock: WorkerClock | Untimed = self.worker.prepare(case=case, seed=seed, **how)
         if isinstance(clock, WorkerClock) and (seconds := clock.sample()) > LONGEST_CALL_SECONDS:
             return Untimed("skipped", f"one call takes {seconds:.2g} s")
         return clock
@@ -175,9 +176,9 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
     clocks = [clock for _, _, clock in ready]
     timings = interleave(clocks, options.budget * len(clocks), options.seed)
     for member, _ in pairs:
-        member.worker.forget()
+        member.worker.ask("forget")
     for (member, case, clock), timing in zip(ready, timings, strict=True):
-        yield member.timed(case, timing, clock.affinity)
+        yield member.timed(case, timing, clock.prepared["affinity"])
 
 
 def _summary(found: Sequence[Record], capacity: int) -> dict[str, Any]:

@@ -141,11 +141,11 @@ def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
 
 def test_a_worker_prepares_samples_and_dies_with_a_reason():
     with Worker(sys.executable, [ROOT]) as worker:
-        clock = worker.prepare(Case("numpy", "draw", 100, 8), seed=0)
+        clock = worker.prepare(case=Case("numpy", "draw", 100, 8), seed=0)
         assert 0 < clock.sample() < 1
-        shared = worker.prepare(Case("numpy", "draw", 100, 8), seed=0, callers=2, cpus=2)
+        shared = worker.prepare(case=Case("numpy", "draw", 100, 8), seed=0, callers=2, cpus=2)
         assert 0 < shared.sample() < 1
-        refused = worker.prepare(Case("numpy", "draw", 100, 8, threads=2), seed=0)
+        refused = worker.prepare(case=Case("numpy", "draw", 100, 8, threads=2), seed=0)
         assert refused == Untimed("skipped", "NumpyTree works on one thread: threads must be 1, not 2")
         assert worker.ask("versions", packages=["numpy", "no-such-package"]) == {"numpy": np.__version__}
         worker._process.kill()

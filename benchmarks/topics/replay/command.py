@@ -27,16 +27,12 @@ from ...libraries.base import Buffer, roles
 from ...run import Stamp, Tally, file_of, latest, run, show
 from ...sentinels import Sentinels
 from ...timing import Timing, interleave
-from ...workers import Bounded, Untimed, WorkerError, has_libraries, refusal
+from ...workers import Bounded, FailedError, Untimed, WorkerError, has_libraries, refusal
 from . import summary
 from .buffers import kind_of
 from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
 
 MODULE = "benchmarks.topics.replay.worker"
-
-
-class FailedError(Exception):
-    """A sample of a cell failed; ``args`` are the clock and the reason."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -147,7 +143,7 @@ class Team:
             try:
                 timings = interleave(clocks, budget_seconds * len(clocks), self._seed)
             except FailedError as error:
-                failed, reason = error.args
+                failed, reason = error.clock, str(error)
                 self.pool.drop(failed.cell)
                 left.remove(failed.cell)
                 yield self.stamp(failed.cell).record(failed.cell, "failed", reason=reason)
