@@ -4,7 +4,7 @@ import inspect
 import math
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from .clock import Clock
 from .run import Stamp, Tally, file_of, latest, run, show
 from .sentinels import Sentinels
 from .timing import Timing, interleave
-from .workers import FailedError, Untimed, WorkerClock
+from .workers import FailedError, Pool, Untimed, WorkerClock, WorkerError
 
 
 class Topic:
@@ -28,7 +28,9 @@ class Topic:
     topic, measured one after the other into one file.
     """
 
-    primitive: ClassVar[str] = ""
+    primitive: str = ""
+    module: ClassVar[str] = ""
+    """Module of the processes that measure, if any do: ``pool`` has them."""
     unit: str = "cell"
     example: ClassVar[str] = ""
     """Words that may follow the command, for its help."""
@@ -46,6 +48,7 @@ class Topic:
         self.facts: Mapping[str, Any] = {}  # what all records say of their machine besides
         self.libraries: Sequence[Path] = ()  # interpreters whose packages are timed
         self.budget = 0.0  # seconds of sampling a cell
+        self.pool: Pool | None = None
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
@@ -82,8 +85,18 @@ class Topic:
         """Describe a cell for the progress; None: by its key."""
         return None
 
+    def print_only(self) -> bool:
+        """Print what the options ask for in place of measuring, if they do; return whether they did."""
+        return False
+
     def open(self, stack: ExitStack) -> None:
         """Start what the cells are measured by; what is opened is closed with the stack. Not called by a dry run."""
+        if self.module:
+            self.pool = Pool(self.module)
+            stack.callback(self.pool.close)
+
+    def finish(self, path: Path) -> None:
+        """Do what is left once the cells are measured and their records in a file. Not called by a dry run."""
 
     def clock(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
         """Return the clock of a cell that is ready to be timed, or why there is none; the stack ends with the group."""
@@ -126,15 +139,17 @@ class Topic:
         # Invariant: each cell that is not in ``left`` has a record.
         while left:
             with ExitStack() as stack:
+                if self.pool:
+                    stack.callback(self.pool.forget)
                 ready: list[tuple[Any, Clock]] = []
                 for cell in [*left]:
-                    clock = self.clock(cell, stack)
+                    clock = self._try(self.clock, cell, stack)
                     if isinstance(clock, Untimed):
                         left.remove(cell)
                         yield from self.refused(cell, clock)
                     else:
                         ready.append((cell, clock))
-                twin = self.twin(ready[0][0], stack) if ready else None
+                twin = self._try(self.twin, ready[0][0], stack) if ready else None
                 if twin is not None and not isinstance(twin, Untimed):
                     ready.append((ready[0][0], twin))
                 try:
@@ -143,12 +158,22 @@ class Topic:
                 except FailedError as error:
                     failed = next(cell for cell, clock in ready if clock is error.clock)
                     left.remove(failed)
+                    if self.pool:
+                        self.pool.drop(error.clock.worker)
                     yield from self.refused(failed, Untimed("failed", str(error)))
                     continue
             for (cell, clock), timing in zip(ready, timings, strict=True):
                 again = {"primitive": f"{self.stamp_of(cell).primitive}_again"} if clock is twin else {}
                 yield from self.timed(cell, clock, timing, **again)
             return
+
+    @staticmethod
+    def _try(make: Callable[..., Clock | Untimed | None], cell: Any, stack: ExitStack) -> Any:
+        """Return a clock, or that it failed where a process has died or its first sample failed."""
+        try:
+            return make(cell, stack)
+        except WorkerError as error:
+            return Untimed("failed", str(error))
 
     def _read(self, cells: Sequence[Any]) -> Iterator[Record]:
         done = self.run(cells)
@@ -176,6 +201,8 @@ def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
     done, 1 cells failed, 2 nothing has a time. RecordError or ValueError where it cannot be measured."""
     options = parser_for(kind, command).parse_args(words)
     topic = kind(options)
+    if topic.print_only():
+        return 0
     path, tally = file_of(options, topic.file), Tally(0)
     parts = topic.parts()
     for part in parts:
@@ -186,6 +213,8 @@ def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
             how: dict[str, Any] = {"name": part.key, "unit": part.unit, "describe": part.describe}
             how |= {"most_seconds": part.most_seconds, "sentinels": sentinels}
             tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
+            if not options.dry_run:
+                part.finish(path)
     stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
     found, lines = topic.summarize(latest(record for stamp in stamps for record in stamp.known(path)))
     return show(tally, path, options, found, lines)

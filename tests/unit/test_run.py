@@ -17,6 +17,7 @@ from benchmarks.libraries.base import tree_names
 from benchmarks.run import Stamp, Tally, run, show
 from benchmarks.tables import MOST_ROWS, compare_fastest, write_fastest
 from benchmarks.timing import Timing
+from benchmarks.topic import parser_for
 from benchmarks.topics import peers, share
 from benchmarks.topics.profile.cells import PRESETS, groups
 from dse import records
@@ -114,10 +115,11 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     copied, machine = with_evidence(path, tmp_path / "peers.jsonl", {**CODE, "libraries": "those of peers"})
     stamp = Stamp("beef", False, "made up", peers.PEER, machine)
     kept = {one.contestant for one in read_file(copied)}  # a library may have been added since
-    members = [peers._Member(fields, None, stamp) for fields in peers.implementations(kept)]
-    options = peers._parser().parse_args(["--json"])
+    words = ["--json", "--python", sys.executable, "--contestants", ",".join(kept)]
+    topic = peers.Peers(parser_for(peers.Peers, "peers").parse_args(words))
+    topic.stamp = stamp
     before = copied.read_bytes()
-    peers._run(members, members[0], copied, options)  # without a process to ask: none is needed
+    run(topic.cells(), copied, stamp, lambda cells: pytest.fail("not done"), topic.options, name=topic.key)
     assert copied.read_bytes() == before
 
 
@@ -419,12 +421,16 @@ def test_every_tree_and_library_can_be_compared(name):
 @pytest.mark.parametrize("words", ["pairs replay,cpprb", "operations,pairs cpprb", "pairs cpprb --strategies global"])
 def test_a_buffer_strategy_or_part_that_would_not_be_measured_is_refused(words, capsys):
     only, buffers, *others = words.split()
-    assert main(["replay", "--anyway", "--python", sys.executable, "--only", only, "--buffers", buffers, *others]) == 2
+    named = ["--only", only, "--buffers", buffers, *others]
+    assert main(["run", "replay", "--anyway", "--python", sys.executable, *named]) == 2
+        main(["run", "replay", "--anyway", "--python", sys.executable, "--only", only, "--buffers", buffers, *others])
+        == 2
+    )
     assert "leave nothing to measure of" in capsys.readouterr().err
 
 
 MEASURING = (
-    *("sweep --preset quick", "profile --workload cartpole_dqn", "share --workload cartpole_dqn", "replay"),
+    *("sweep --preset quick", "profile --workload cartpole_dqn", "run share --workload cartpole_dqn", "run replay"),
     *("transports", "arrangements", "learning", f"peers --python {sys.executable}", "peers --training"),
     *(f"plugins --python {sys.executable}", f"plugins --learning --python {sys.executable}"),
 )
