@@ -49,6 +49,7 @@ class Topic:
         self.libraries: Sequence[Path] = ()  # interpreters whose packages are timed
         self.budget = 0.0  # seconds of sampling a cell
         self.pool: Pool | None = None
+        self.path = Path()  # the file of records, once it is measured into
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
@@ -95,8 +96,8 @@ class Topic:
             self.pool = Pool(self.module)
             stack.callback(self.pool.close)
 
-    def finish(self, path: Path) -> None:
-        """Do what is left once the cells are measured and their records in a file. Not called by a dry run."""
+    def finish(self) -> None:
+        """Do what is left once the cells are measured and their records kept. Not called by a dry run."""
 
     def clock(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
         """Return the clock of a cell that is ready to be timed, or why there is none; the stack ends with the group."""
@@ -207,6 +208,7 @@ def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
     parts = topic.parts()
     for part in parts:
         with ExitStack() as stack:
+            part.path = path
             if not options.dry_run:
                 part.open(stack)
             sentinels = Sentinels() if part.has_sentinels else None
@@ -214,7 +216,7 @@ def measure_topic(kind: type[Topic], words: Sequence[str], command: str) -> int:
             how |= {"most_seconds": part.most_seconds, "sentinels": sentinels}
             tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
             if not options.dry_run:
-                part.finish(path)
+                part.finish()
     stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
     found, lines = topic.summarize(latest(record for stamp in stamps for record in stamp.known(path)))
     return show(tally, path, options, found, lines)

@@ -12,7 +12,6 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import impls
@@ -167,10 +166,10 @@ class Peers(Topic):
         kind = _libraries().get(cell.contestant)
         return "; ".join(kind.limits) or None if kind else None
 
-    def finish(self, path: Path) -> None:
+    def finish(self) -> None:
         """Check how exact every tree is; write that next to the records."""
         if self.options.accuracy:
-            accuracy.write(self._checks(), path.with_name(ACCURACY_FILE))
+            accuracy.write(self._checks(), self.path.with_name(ACCURACY_FILE))
 
     def _checks(self) -> Iterator[Accuracy]:
         """Yield the checks of each tree that is available; a tree with options is the same tree again."""
@@ -202,5 +201,5 @@ class Peers(Topic):
         for label, row in sorted(rows.items(), key=lambda item: item[1].get(1_024, math.inf)):
             lines.append(f"{label:32}" + "".join(f"{row.get(batch, math.nan):12,.1f}" for batch in batches))
         lines += [f"not timed, {label}: {reason}" for label, reason in sorted(absent.items())]
-        lines += [f"checks: {ACCURACY_FILE}, next to the records", "the whole table: python -m reports"]
+        lines += [f"checks: {self.path.with_name(ACCURACY_FILE)}", "the whole table: python -m reports"]
         return {"ns_per_element": rows, "absent": absent}, lines

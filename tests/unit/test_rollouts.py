@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.libraries import rows
-from benchmarks.topics.replay import summary, worker
+from benchmarks.topics.replay import command, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_PARTS, TRAINED, Plan
 from dse.records import Record
 from impls.replay import SegmentedReplay
@@ -83,11 +83,11 @@ def test_the_share_is_of_all_parts_and_of_no_step_that_lacks_one():
         record(COMPILED, "rollouts", 50, 256, strategy="global"),
         record("env", "step", 15, **rest | {"rollouts": 256}),
     ]
-    content = summary.of(found, "global")["memr"]
+    content = command.summarize(found, "global")["memr"]
     assert content["percent"]["global"] == pytest.approx({"64": 25.0})
     assert content["percent"]["cpprb"] == pytest.approx({"64": 400 / 7})
     assert content["us"]["global"] == pytest.approx({"64": 25.0, "256": 50.0})
-    text = "\n".join(summary.lines({"memr": content}))
+    text = "\n".join(command.lines({"memr": content}))
     assert "57.1" in text
     assert content["source"] in text
 

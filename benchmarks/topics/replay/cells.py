@@ -7,8 +7,7 @@ from typing import Any
 
 from dse.platforms.evidence import CORES
 
-from .buffers import kind_of
-from .partial import UNTIL
+from . import kind_of
 
 PARTS = {
     "operations": "insert, sample, update, all three; retrieval; one thread on one core, with other libraries' buffers",
@@ -44,6 +43,14 @@ TOTALS = tuple(total for total in (2, 3, 4, 6, 8, 12, 16, 24, 32) if total <= ma
 FLUSHES = (1, 4, 16, 64, 256)
 LEARNED = 256  # records that the learner during a flush samples
 WORKED_SHARE = 5  # a run with work after each operation has a fifth of the iterations
+
+
+UNTIL = {
+    "sample": ("call", "tree", "gather", "whole"),
+    "update": ("call", "priorities", "whole"),
+    "insert": ("call", "whole"),
+}
+"""The steps of each operation, in order; "whole" ends with the last: weights, the tree, or the row and the tree."""
 
 
 @dataclass(frozen=True)

@@ -6,194 +6,205 @@ where it exists. Interrupt it as you like: the same command resumes where it sto
 results/<machine>/replay.jsonl.
 """
 
-import argparse
 import dataclasses
-import functools
 import inspect
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dse import records
+from dse import stats
 from dse.platforms.evidence import CORES
 from dse.records import Record
 from impls.replay import registry
 
-from ...arguments import add_common, add_list, add_names, add_numbers, add_python, among, listed, parser_of
+from ...arguments import add_list, add_names, add_numbers, add_python, among, listed
+from ...clock import Clock
 from ...libraries.base import Buffer, roles
-from ...run import Stamp, Tally, file_of, latest, run, show
-from ...sentinels import Sentinels
-from ...timing import Timing, interleave
-from ...workers import Bounded, FailedError, Untimed, WorkerError, has_libraries, refusal
-from . import summary
-from .buffers import kind_of
-from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
+from ...run import Stamp
+from ...timing import Timing
+from ...topic import Topic
+from ...workers import Untimed, WorkerError, has_libraries
+from . import kind_of
+from .cells import (
+    ALONE,
+    COMPILED,
+    IN_PYTHON,
+    LEARNED,
+    PARTS,
+    RETRIEVE,
+    REUSED,
+    SHARDED,
+    STEP_PARTS,
+    SUPERSEDED,
+    TRAINED,
+    UNTIL,
+    Cell,
+    Plan,
+)
 
-MODULE = "benchmarks.topics.replay.worker"
-
-
-@dataclasses.dataclass(eq=False)
-class Remote:
-    """A cell prepared in a worker, which takes its samples; ``beside`` are those of the cell that it times besides,
-    ``superseded`` the shares of samples that were superseded before their update."""
-
-    cell: Cell
-    worker: Bounded
-    number: int
-    affinity: list[int]
-    note: str | None
-    calls_per_sample: int = 0
-    beside: list[float] = dataclasses.field(default_factory=list)
-    superseded: list[float] = dataclasses.field(default_factory=list)
-
-    def sample(self) -> float:
-        """Take one more sample; return the seconds of a call. FailedError where that failed."""
-        try:
-            answer = self.worker.ask("sample", number=self.number)
-        except WorkerError as error:
-            answer = {"failed": str(error)}
-        if "failed" in answer:
-            raise FailedError(self, answer["failed"])
-        self.calls_per_sample = answer["calls"]
-        for name in ("beside", "superseded"):
-            if answer[name] is not None:
-                getattr(self, name).append(answer[name])
-        return float(answer["seconds"])
-
-
-class Pool:
-    """Processes that may serve several parts: those of our buffers run by this Python, others by ``python``."""
-
-    def __init__(self, stack: ExitStack, python: Path) -> None:
-        self._stack, self._python = stack, python
-        self._workers: dict[tuple[str, ...], Bounded] = {}
-        self.packages: dict[str, dict[str, str]] = {}  # versions, by contestant
-
-    def worker(self, cell: Cell, is_twin: bool = False) -> Bounded:
-        """Return the process of a cell's buffer. WorkerError if it cannot be started."""
-        name = cell.contestant
-        key = (*cell.member, str(is_twin)) if cell.part in ALONE else (name,)
-        if key not in self._workers:
-            python = Path(sys.executable) if kind_of(name).package == "numba" else self._python
-            self._workers[key] = self._stack.enter_context(Bounded(python, module=MODULE))
-        if name not in self.packages:
-            packages = ["numpy", "numba", kind_of(name).package]
-            self.packages[name] = self._workers[key].ask("versions", packages=packages)
-        return self._workers[key]
-
-    def drop(self, cell: Cell) -> None:
-        """End the process of a cell, for it may hang; the next cell starts another."""
-        for key, worker in list(self._workers.items()):
-            if key == (cell.contestant,) or key[:2] == cell.member:
-                worker.close()
-                del self._workers[key]
-
-    def forget(self) -> None:
-        """Let every process drop its clocks."""
-        for worker in self._workers.values():
-            worker.ask("forget")
-
-
-class Team:
-    """The measuring of one part, by the processes of a pool."""
-
-    def __init__(self, pool: Pool, stamp: Stamp, seed: int) -> None:
-        self.pool, self._stamp, self._seed = pool, stamp, seed
-        self.rows: dict[str, int] = {}  # of an insertion in pairs, by contestant
-
-    def clock(self, cell: Cell, sample_seconds: float, is_twin: bool = False) -> Remote | Untimed:
-        """Return a cell ready to be timed, or why it cannot be."""
-        try:
-            worker = self.pool.worker(cell, is_twin)
-            how = {"seed": self._seed, "sample_seconds": sample_seconds, "rows": self.rows.get(cell.contestant, 1)}
-            answer = worker.ask("prepare", cell=dataclasses.asdict(cell), **how)
-        except WorkerError as error:
-            self.pool.drop(cell)
-            return Untimed("failed", str(error))
-        if refused := refusal(answer):
-            return refused
-        return Remote(cell, worker, answer["number"], answer["affinity"], answer["note"])
-
-    def stamp(self, cell: Cell) -> Stamp:
-        """Return the stamp of a cell's records: its part, and the versions of what it was made with."""
-        machine = {**self._stamp.machine, "packages": self.pool.packages.get(cell.contestant, {})}
-        return dataclasses.replace(self._stamp, machine=machine)
-
-    def measure(
-        self, cells: Sequence[Cell], sample_seconds: float, budget_seconds: float, also: Callable[..., Any]
-    ) -> Iterator[Record]:
-        """Yield the records of cells that take turns: those that cannot be timed and why, the timed ones, the A/A twin
-        of the first, and what ``also`` makes of the samples that were taken with them."""
-        left = list(cells)
-        # Invariant: cells that are not in ``left`` have a record.
-        while left:
-            ready: list[Remote] = []
-            for cell in list(left):
-                clock = self.clock(cell, sample_seconds)
-                if isinstance(clock, Remote):
-                    ready.append(clock)
-                    continue
-                left.remove(cell)
-                yield self.stamp(cell).record(cell, clock.status, reason=clock.reason)
-            twin = self.clock(ready[0].cell, sample_seconds, is_twin=True) if ready else None
-            clocks = [*ready, twin] if isinstance(twin, Remote) else ready
-            try:
-                timings = interleave(clocks, budget_seconds * len(clocks), self._seed)
-            except FailedError as error:
-                failed, reason = error.clock, str(error)
-                self.pool.drop(failed.cell)
-                left.remove(failed.cell)
-                yield self.stamp(failed.cell).record(failed.cell, "failed", reason=reason)
-                continue
-            self.pool.forget()
-            for clock, timing in zip(clocks, timings, strict=True):
-                yield from self._timed(clock, timing, clock is twin)
-                if clock is not twin:
-                    yield from also(self.stamp(clock.cell), clock, timing)
-            return
-
-    def _timed(self, clock: Remote, timing: Timing, is_twin: bool) -> Iterator[Record]:
-        stamp, cell = self.stamp(clock.cell), clock.cell
-        again = {"primitive": f"{stamp.primitive}_again"} if is_twin else {}
-        where: dict[str, Any] = {"affinity": clock.affinity}
-        if clock.superseded:
-            where[SUPERSEDED] = statistics.mean(clock.superseded)
-        yield stamp.timed(cell, timing, where, reason=reason_of(clock, self.rows), **again)
-
-
-def reason_of(clock: Remote, rows: dict[str, int]) -> str | None:
-    """Return what to know of a cell's time, if anything."""
-    cell = clock.cell
-    reasons = [*kind_of(cell.contestant).limits]
-    if cell.threads > CORES:
-        reasons.append(f"oversubscribed: {cell.threads} on {CORES} cores")
-    if cell.part == "pairs":
-        reasons.append(f"{rows[cell.contestant]} rows an insertion")
-    return "; ".join([*reasons, *([clock.note] if clock.note else [])]) or None
-
-
-FILE = "replay.jsonl"
 BALANCED = "global"  # the strategy on which rows an insertion are set, for every strategy alike
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
-    options = _parser().parse_args(arguments)
-    path = file_of(options, FILE)
-    plan = _plan(options)
-    if not options.dry_run and sys.stderr is not None and sys.stderr.isatty():
-        print("Making and filling buffers first; where kernels are compiled, it takes minutes ...", file=sys.stderr)
-    with ExitStack() as stack:
-        pool = Pool(stack, options.python)
-        tally = sum((_measured(part, plan, path, options, pool) for part in options.only), Tally(0))
-    found = summary.of(latest(_stamp("", options).known(path)), plan.default)
-    return show(tally, path, options, found, [*summary.lines(found), ""])
+class ReplayBuffers(Topic):
+    """All parts, into one file."""
+
+    example = "--only operations,pairs"
+    epilog = f"parts:\n{listed(PARTS)}\n"
+    seed_of = "records, priorities and order"
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the parts, the strategies and buffers, sizes and seconds."""
+        add_names(parser, "only", "part", PARTS, "parts, listed below")
+        strategy = among("strategy", *registry.strategies())
+        add_list(parser, "strategies", strategy, help="strategies of the compiled replay (default: all)")
+        buffers = [name for name in roles(Buffer) if name != REUSED]
+        chosen = f"of {', '.join(buffers)} (default: all that are here)"
+        add_list(parser, "buffers", among("buffer", *buffers), help=chosen)
+        add_numbers(
+            parser,
+            capacity=(1_000_000, "records N"),
+            batch=(256, "records B of a sample in pairs"),
+            iterations=(5_000, "insertions, and gradient steps, of a run of threads or processes"),
+            starts=(1_000, "insertions after which learners start there"),
+            sample=(0.02, "seconds of a sample"),
+            budget=(0.25, "seconds of sampling a cell, 11 samples at least"),
+        )
+        add_python(parser)
+        parser.add_argument("--no-sentinels", dest="sentinels", action="store_false", help="do not tell disturbances")
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self.plan = _plan(options)
+        self.asked = {name: getattr(options, name) for name in ("sample", "budget", "seed")}
+        self.libraries, self.budget, self.has_sentinels = [options.python], options.budget, options.sentinels
+
+    def parts(self) -> Sequence[Topic]:
+        """Return the parts that are asked for."""
+        return [_Part(self.options, part) for part in self.options.only]
+
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], list[str]]:
+        """Return the summary of each part."""
+        content = summarize(found, self.plan.default)
+        return content, [*lines(content), ""]
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+class _Part(ReplayBuffers):
+    """A part: processes with buffers, those of our buffers run by this Python, others by that of the libraries."""
+
+    module = "benchmarks.topics.replay.worker"
+
+    def __init__(self, options: Namespace, part: str) -> None:
+        super().__init__(options)
+        self.part, self.primitive, self.unit = part, f"replay_{part}", f"{part} cell"
+        self._packages: dict[str, dict[str, str]] = {}  # versions, by contestant
+        self._rows: dict[str, int] = {}  # of an insertion in pairs, by contestant
+
+    def parts(self) -> Sequence[Topic]:
+        """Return the part itself."""
+        return [self]
+
+    def open(self, stack: ExitStack) -> None:
+        """Make no process yet."""
+        super().open(stack)
+        if sys.stderr is not None and sys.stderr.isatty():
+            print("Making and filling buffers first; where kernels are compiled, it takes minutes ...", file=sys.stderr)
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the groups of the part."""
+        return self.plan.groups(self.part)
+
+    def stamp_of(self, cell: Cell) -> Stamp:
+        """Return the stamp of the part, with the versions of what a cell was made with."""
+        machine = self.stamp.machine | {"packages": self._packages.get(cell.contestant, {})}
+        return dataclasses.replace(self.stamp, machine=machine)
+
+    def clock(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
+        """Return the clock of a cell in the process of its buffer."""
+        return self._prepare(cell)
+
+    def twin(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
+        """Return a second clock, in a process of its own where the part has one for each buffer."""
+        return self._prepare(cell, is_twin=True)
+
+    def _prepare(self, cell: Cell, is_twin: bool = False) -> Clock | Untimed:
+        assert self.pool is not None
+        options, is_alone = self.options, self.part in ALONE
+        how = {"seed": options.seed, "sample_seconds": options.sample if is_alone else 2 * options.sample}
+        rows = self._rows.get(cell.contestant, 1)
+        return self.pool.prepare(self._open(cell, is_twin), cell=cell, rows=rows, **how)
+
+    def _open(self, cell: Cell, is_twin: bool = False) -> tuple[object, ...]:
+        """Open the process of a cell's buffer; return its key. WorkerError if it cannot be started."""
+        assert self.pool is not None
+        name = cell.contestant
+        key = (*cell.member, is_twin) if self.part in ALONE else (name,)
+        package = kind_of(name).package
+        python = Path(sys.executable) if package == "numba" else self.options.python
+        asked = {"packages": ["numpy", "numba", package]}
+        self._packages[name] = self.pool.open(key, python, "versions", **asked)
+        return key
+
+    def measure(self, cells: Sequence[Cell]) -> Iterator[Record]:
+        """Yield the records of a group; of pairs, first those that set the rows of an insertion."""
+        if self.part == "pairs":
+            for contestant in dict.fromkeys(cell.contestant for cell in cells):
+                if contestant not in self._rows:
+                    yield from self._balance(contestant)
+        yield from super().measure(cells)
+
+    def _balance(self, contestant: str) -> Iterator[Record]:
+        """Set the rows of an insertion so that it takes as long as sampling and updating: from the file, or measured.
+
+        Yields the records of what was measured.
+        """
+        known = self.stamp.known(self.path)
+        before = [one.batch for one in known if (one.contestant, one.op) == (contestant, "balance insert")]
+        self._rows[contestant] = before[-1] if before else 1
+        cells = [cell for group in self.cells() for cell in group if cell.contestant == contestant]
+        cell = next((cell for cell in cells if cell.member[1] == BALANCED), cells[0])
+        if before or self.pool is None:
+            return
+        asked = {"capacity": cell.capacity, "batch": cell.batch, "seed": self.options.seed}
+        try:
+            key = self._open(cell)
+            answer = self.pool.ask(key, "balance", contestant=contestant, strategy=cell.member[1], **asked)
+        except WorkerError:
+            return  # its cells say why
+        self._rows[contestant] = answer.get("rows", 1)
+        for op, batch in (("insert", self._rows[contestant]), ("learn", cell.batch)):
+            if op in answer:
+                own = dataclasses.replace(cell, op=f"balance {op}", batch=batch)
+                yield self.stamp_of(cell).timed(own, Timing(tuple(answer[op]), 1))
+
+    def timed(self, cell: Cell, clock: Any, timing: Timing, **twin: Any) -> Iterator[Record]:
+        """Yield the record of a cell's time and, of a flush under load, of the learner meanwhile."""
+        where, reason = self.locate(cell, clock), self.explain(cell, clock, timing)
+        last = clock.answers[-len(timing.samples) :]
+        shares = [answer["superseded"] for answer in last if answer["superseded"] is not None]
+        found = {SUPERSEDED: statistics.mean(shares)} if shares else {}
+        yield self.stamp_of(cell).timed(cell, timing, where, found, reason=reason, **twin)
+        if cell.options.get("beside") == "learner" and not twin:
+            options = {**cell.options, "beside": cell.op, "rows": cell.batch}
+            learner = dataclasses.replace(cell, op="learn", batch=LEARNED, options=options)
+            samples = tuple(answer["beside"] for answer in last)
+            yield self.stamp_of(cell).timed(learner, Timing(samples, timing.calls_per_sample), where)
+
+    def explain(self, cell: Cell, clock: Any, timing: Timing) -> str | None:
+        """Return the limits of the library, and what to know of a shared buffer's time."""
+        reasons = [*kind_of(cell.contestant).limits]
+        if cell.threads > CORES:
+            reasons.append(f"oversubscribed: {cell.threads} on {CORES} cores")
+        if self.part == "pairs":
+            reasons.append(f"{self._rows[cell.contestant]} rows an insertion")
+        return "; ".join([*reasons, *filter(None, [clock.prepared["note"]])]) or None
+
+
+def _plan(options: Namespace) -> Plan:
     """Return what is asked for; libraries are omitted where there is no interpreter that has them."""
     strategies = list(options.strategies or registry.strategies())
     usual = inspect.signature(registry.make).parameters["strategy"].default
@@ -215,84 +226,219 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-def _stamp(part: str, options: argparse.Namespace) -> Stamp:
-    asked = {"sample": options.sample, "budget": options.budget, "seed": options.seed}
-    return Stamp.of_this_run(__name__, f"replay_{part}", [options.python], asked)
+SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
+LAST = {"sample": "weights", "update": "tree", "insert": "row and tree"}  # the last step of each operation
+CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: speedup over one lock; slowdown over no lock
+SHARED_WITH = (
+    f"An upper bound: the step is of the buffers, {TRAINED}'s environment, M actions and one gradient step, timed in "
+    "alternation, without the model."
+)
+CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
 
 
-def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, pool: Pool) -> Tally:
-    """Measure one part; where each buffer has a process of its own, they end with the part."""
-    stamp = _stamp(part, options)
-    seconds = options.sample if part in ALONE else 2 * options.sample
-    with ExitStack() as stack:
-        team = Team(Pool(stack, options.python) if part in ALONE else pool, stamp, options.seed)
-        groups = plan.groups(part)
-        if part == "pairs" and not options.dry_run:
-            _balance(team, stamp, [cell for group in groups for cell in group], path, options.seed)
-        measure = functools.partial(team.measure, sample_seconds=seconds, budget_seconds=options.budget, also=_beside)
-        sentinels = Sentinels() if options.sentinels else None
-        return run(groups, path, stamp, measure, options, unit=f"{part} cell", sentinels=sentinels)
+def summarize(found: Iterable[Record], default: str) -> dict[str, Any]:
+    """Return the summary of each part that has records, as JSON takes it."""
+    timed = [record for record in found if record.median_seconds is not None]
+    parts = {part: [one for one in timed if one.primitive == f"replay_{part}"] for part in _PARTS}
+    return {part: make(parts[part], default) for part, make in _PARTS.items() if parts[part]}
 
 
-def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Record]:
-    """Yield the record of the learner during a flush."""
-    cell = clock.cell
-    if cell.part == "flush" and cell.options["beside"] == "learner":
-        options = {**cell.options, "beside": cell.op, "rows": cell.batch}
-        learner = dataclasses.replace(cell, op="learn", batch=LEARNED, options=options)
-        last = tuple(clock.beside[-len(timing.samples) :])
-        yield stamp.timed(learner, Timing(last, timing.calls_per_sample), {"affinity": clock.affinity})
+def label(record: Record) -> str:
+    """Name a record's implementation: a library, or a strategy of the compiled replay."""
+    reused = ", arrays reused" if record.contestant == REUSED else ""
+    return str(record.options.get("strategy", record.contestant)) + reused
 
 
-def _balance(team: Team, stamp: Stamp, cells: Sequence[Cell], path: Path, seed: int) -> None:
-    """Set the rows of an insertion so that it takes as long as sampling and updating: from the file, or measured."""
-    known = stamp.known(path)
-    for contestant in dict.fromkeys(cell.contestant for cell in cells):
-        cell = _balanced(next(cell for cell in cells if cell.contestant == contestant), cells)
-        before = [one for one in known if _is_balance(one, contestant)]
-        if before:
-            team.rows[contestant] = before[-1].batch
+def _rows(cells: Iterable[tuple[str, object, float]]) -> dict[str, dict[str, float]]:
+    """Cells as rows by name of numbers by column."""
+    rows: dict[str, dict[str, float]] = {}
+    for name, column, number in cells:
+        rows.setdefault(name, {})[str(column)] = number
+    return rows
+
+
+def _operations(found: Sequence[Record], default: str) -> dict[str, Any]:
+    rows = _rows((label(one), f"{one.op}({one.batch})", 1e6 * one.seconds) for one in found)
+    steps = {label(one): one for one in found if one.op == "step"}
+    for row in rows.values():
+        parts = [row.get(f"{op}({batch})") for op, batch in SUMMED]
+        if None not in parts:
+            row["sum"] = sum(part for part in parts if part is not None)
+    ours = {label(one) for one in found if one.contestant in (COMPILED, REUSED, IN_PYTHON)}
+    peers = {name: row["sum"] for name, row in rows.items() if name not in ours and "sum" in row}
+    result: dict[str, Any] = {"us": rows}
+    rivals = {"best_peer": min(peers, key=lambda name: peers[name])} if peers else {}
+    for role, name in {**rivals, "python": IN_PYTHON}.items():
+        if name in rows and "sum" in rows[name] and "sum" in rows.get(default, {}):
+            both = {"sum": rows[name]["sum"] / rows[default]["sum"]}
+            if name in steps and default in steps:
+                both["step"] = stats.speedup(steps[name], steps[default])  # type: ignore[assignment]
+            result[f"times_{role}"] = {"name": name, **both}
+    return result
+
+
+def _parts_of(found: Sequence[Record], default: str) -> dict[str, Any]:
+    """What each step adds to the one before."""
+    rows: dict[str, dict[str, float]] = {}
+    for op, steps in UNTIL.items():
+        us = {one.options["until"]: 1e6 * one.seconds for one in found if one.op == op}
+        if set(us) == set(steps):
+            before = [0.0, *(us[step] for step in steps)]
+            names = [LAST[op] if step == "whole" else step for step in steps]
+            rows[op] = {name: us[step] - last for name, step, last in zip(names, steps, before, strict=False)}
+    return {"us": rows}
+
+
+def _batches(found: Sequence[Record], default: str) -> dict[str, Any]:
+    return {"us": _rows((f"{label(one)} {one.op}", one.batch, 1e6 * one.seconds) for one in found)}
+
+
+def _memr(found: Sequence[Record], default: str) -> dict[str, Any]:
+    """What rollouts take of each buffer, and the share of that in an environment step of which all parts were timed."""
+    rest = [one for one in found if "workload" in one.options]
+    steps: dict[int, list[float]] = {}  # us of the other parts, by M
+    for record in rest:
+        steps.setdefault(record.options["rollouts"], []).append(1e6 * record.seconds)
+    whole = {count: sum(parts) for count, parts in steps.items() if len(parts) == len(STEP_PARTS)}
+    of_rest = [
+        (f"{one.options['workload']} {one.contestant} {one.op}", one.options["rollouts"], 1e6 * one.seconds)
+        for one in rest
+    ]
+    cells = [(label(one), one.batch, 1e6 * one.seconds) for one in found if "workload" not in one.options]
+    shares = ((name, count, 100 * us / (us + whole[count])) for name, count, us in cells if count in whole)
+    return {"us": _rows([*of_rest, *cells]), "percent": _rows(shares), "source": SHARED_WITH}
+
+
+def _pairs(found: Sequence[Record], default: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for work in dict.fromkeys(str(one.options["work"]) for one in found):
+        cells = {(label(one), one.op): one for one in found if one.options["work"] == work}
+        rows = {}
+        for name in dict.fromkeys(name for name, op in cells if op == "two"):
+            two = cells[name, "two"]
+            row: dict[str, Any] = {"pairs_per_second": 1 / two.seconds}
+            for other, against in (("one", (name, "one")), ("apart", (name, "apart"))):
+                if against in cells:
+                    row[f"times_{other}"] = stats.speedup(cells[against], two)
+            row |= _factors(name, {other: cells[other, "two"] for other in CLAIMS if (other, "two") in cells}, two)
+            rows[name] = row
+        result[work] = rows
+    return result
+
+
+def _factors(name: str, bases: dict[str, Record], record: Record) -> dict[str, Any]:
+    """Speedups of a strategy over each of the bases, itself left out."""
+    return {f"times_{other}": stats.speedup(base, record) for other, base in bases.items() if other != name}
+
+
+def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    shapes: dict[tuple[float, int, str], dict[str, Record]] = {}
+    for one in found:
+        shapes.setdefault((one.options["work_seconds"], one.threads, one.op), {})[label(one)] = one
+    for (work_seconds, threads, op), cells in shapes.items():
+        rows = {}
+        for name, record in cells.items():
+            rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": "oversubscribed" in (record.reason or "")}
+            rows[name] |= _factors(
+                name, {strategy: cells[strategy] for strategy in CLAIMS if strategy in cells}, record
+            )
+            if SUPERSEDED in record.metrics:
+                rows[name][SUPERSEDED] = record.metrics[SUPERSEDED]
+            if name in CLAIMANTS and op != RETRIEVE:
+                rows[name]["claims"] = {
+                    other: verdict(other, rows[name][f"times_{other}"]) for other in CLAIMS if other in cells
+                }
+        result[f"{threads}, {1e6 * work_seconds:.0f} us of work{', priorities retrieved' * (op == RETRIEVE)}"] = rows
+    return result
+
+
+def _flush(found: Sequence[Record], default: str) -> dict[str, Any]:
+    def cell(one: Record) -> tuple[str, object, float]:
+        during = "learner during" if one.op == "learn" else f"{one.op} under load from"
+        column = one.options["rows"] if one.op == "learn" else one.batch
+        return f"{label(one)} {during} {one.options['beside']}", column, 1e9 * one.seconds / one.batch
+
+    return {"ns_per_row": _rows(map(cell, found))}
+
+
+def _sharded(found: Sequence[Record], default: str) -> dict[str, Any]:
+    steps = {record.contestant: record for record in found}
+    peers = [name for name in steps if name != SHARDED]
+    us = _rows((name, "step", 1e6 * record.seconds) for name, record in steps.items())
+    if SHARDED not in steps:
+        return {"us": us}
+    return {"us": us, "speedups": {name: stats.speedup(steps[name], steps[SHARDED]) for name in peers}}
+
+
+_PARTS = {
+    "operations": _operations,
+    "sharded": _sharded,
+    "parts": _parts_of,
+    "batches": _batches,
+    "memr": _memr,
+    "pairs": _pairs,
+    "threads": _parallel,
+    "processes": _parallel,
+    "flush": _flush,
+}
+
+
+def verdict(name: str, times: Sequence[float]) -> str:
+    """Say whether [Zhang2021]'s factor over one lock, or behind no lock, holds of an interval [median, low, high].
+
+    >>> verdict("global", [2.5, 2.2, 2.8]), verdict("global", [1.1, 1.0, 1.2]), verdict("none", [0.5, 0.4, 0.6])
+    ('holds', 'less', 'holds')
+    """
+    least, most = CLAIMS[name]
+    _, low, high = times if name == "global" else (1 / times[0], 1 / times[2], 1 / times[1])
+    if least <= low and high <= most:
+        return "holds"
+    return "less" if high < least else "more" if low > most else "ambiguous"
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the summary as text."""
+    text: list[str] = []
+    for part, content in found.items():
+        text += ["", f"{part}:"]
+        if "us" in content or "ns_per_row" in content:
+            text += _table(content.get("us") or content["ns_per_row"], "us" if "us" in content else "ns per row")
+            if content.get("percent"):
+                text += [*_table(content["percent"], "% of a step"), f"  {content['source']}"]
+            for name, times in content.get("speedups", {}).items():
+                text.append(f"  a speedup of {_times(times)} over {name}")
+            for role in ("best_peer", "python"):
+                if times := content.get(f"times_{role}"):
+                    step = f", a whole step {_times(times['step'])}" if "step" in times else ""
+                    text.append(f"  a speedup of {times['sum']:.2f} over {times['name']}{step}")
             continue
-        team.rows[contestant] = 1
-        asked = {"contestant": contestant, "strategy": cell.member[1], "capacity": cell.capacity, "batch": cell.batch}
-        answer = team.pool.worker(cell).ask("balance", **asked, seed=seed)
-        if "rows" not in answer:
-            continue  # its cells say why
-        team.rows[contestant] = answer["rows"]
-        with records.Writer(path) as writer:
-            for op, batch in (("insert", answer["rows"]), ("learn", cell.batch)):
-                own = dataclasses.replace(cell, op=f"balance {op}", batch=batch)
-                writer.append(team.stamp(cell).timed(own, Timing(tuple(answer[op]), 1)))
+        for shape, rows in content.items():
+            text.append(f"  {shape}:")
+            text += [f"    {name:18} {_described(row)}" for name, row in rows.items()]
+    return text
 
 
-def _is_balance(record: Record, contestant: str) -> bool:
-    return record.primitive == "replay_pairs" and (record.contestant, record.op) == (contestant, "balance insert")
+def _table(rows: dict[str, dict[str, float]], unit: str) -> list[str]:
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    head = f"  {unit:44}" + "".join(f"{column:>13}" for column in columns)
+    return [head] + [
+        f"  {name:44}" + "".join(f"{row[column]:13,.1f}" if column in row else " " * 13 for column in columns)
+        for name, row in sorted(rows.items(), key=lambda item: item[1].get("sum", statistics.median(item[1].values())))
+    ]
 
 
-def _balanced(cell: Cell, cells: Iterable[Cell]) -> Cell:
-    """Return the cell of the strategy that rows are set on, if there is one."""
-    same = [one for one in cells if one.contestant == cell.contestant and one.member[1] == BALANCED]
-    return (same or [cell])[0]
+def _described(row: dict[str, Any]) -> str:
+    words = [f"{row['pairs_per_second']:,.0f} pairs/s" if "pairs_per_second" in row else f"{row['us']:,.1f} us a step"]
+    for name, text in (("one", "one process"), ("apart", "two buffers"), ("global", "global"), ("none", "none")):
+        if times := row.get(f"times_{name}"):
+            claim = f" ({row['claims'][name]})" if name in row.get("claims", {}) else ""
+            words.append(f"{_times(times)} of {text}{claim}")
+    if SUPERSEDED in row:
+        words.append(f"{row[SUPERSEDED]:.2%} of samples superseded before their update")
+    return ", ".join(words) + (", oversubscribed" if row.get("oversubscribed") else "")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("replay", __doc__, "--only operations,pairs", f"parts:\n{listed(PARTS)}\n")
-    add_names(parser, "only", "part", PARTS, "parts, listed below")
-    strategy = among("strategy", *registry.strategies())
-    add_list(parser, "strategies", strategy, help="strategies of the compiled replay (default: all)")
-    buffers = [name for name in roles(Buffer) if name != REUSED]
-    add_list(parser, "buffers", among("buffer", *buffers), help=f"of {', '.join(buffers)} (default: all that are here)")
-    sizes = {
-        "capacity": (1_000_000, "records N"),
-        "batch": (256, "records B of a sample in pairs"),
-        "iterations": (5_000, "insertions, and gradient steps, of a run of threads or processes"),
-        "starts": (1_000, "insertions after which learners start there"),
-    }
-    seconds = {
-        "sample": (0.02, "seconds of a sample"),
-        "budget": (0.25, "seconds of sampling a cell, 11 samples at least"),
-    }
-    add_numbers(parser, **sizes, **seconds)
-    add_python(parser)
-    parser.add_argument("--no-sentinels", dest="sentinels", action="store_false", help="do not tell disturbances")
-    return add_common(parser, seed_of="records, priorities and order")
+def _times(times: Sequence[float]) -> str:
+    median, low, high = times
+    return f"{median:.2f}x [{low:.2f}, {high:.2f}]"
