@@ -1,5 +1,6 @@
 """A question that is answered by measuring: what a file of ``benchmarks/topics`` says, and how all are measured."""
 
+import dataclasses
 import inspect
 import math
 import sys
@@ -49,6 +50,7 @@ class Topic:
         self.libraries: Sequence[Path] = ()  # interpreters whose packages are timed
         self.budget = 0.0  # seconds of sampling a cell
         self.pool: Pool | None = None
+        self.packages: dict[str, dict[str, str]] = {}  # versions in the processes of a contestant, where they are known
         self.path = Path()  # the file of records, once it is measured into
 
     @classmethod
@@ -75,8 +77,10 @@ class Topic:
         raise NotImplementedError
 
     def stamp_of(self, cell: Any) -> Stamp:
-        """Return the stamp of a cell's records: that of the topic, or with versions of packages of the cell's own."""
-        return self.stamp
+        """Return the stamp of a cell's records, which has the versions of what the cell is made with."""
+        packages = self.packages.get(cell.contestant)
+        machine = self.stamp.machine | ({"packages": packages} if packages else {})
+        return dataclasses.replace(self.stamp, machine=machine)
 
     def key(self, cell: Any) -> str:
         """Return the key by which a cell's record is found again."""

@@ -100,7 +100,6 @@ class Peers(Topic):
         has_libraries(options, is_needed=not options.list)
         self.asked, self.libraries = {"budget": options.budget, "seed": options.seed}, [options.python]
         self.budget = options.budget
-        self._packages: dict[str, dict[str, str]] = {}  # versions, by contestant
 
     def print_only(self) -> bool:
         """Print what each adapter states of its library, where that is asked for."""
@@ -134,10 +133,8 @@ class Peers(Topic):
         return [*groups, shared]
 
     def stamp_of(self, cell: Cell) -> Stamp:
-        """Return the stamp of a cell's primitive, with the versions of what was timed."""
-        packages = self._packages.get(cell.contestant)
-        machine = self.stamp.machine | ({"packages": packages} if packages else {})
-        return dataclasses.replace(self.stamp, primitive=cell.primitive, machine=machine)
+        """Return the stamp of a cell's primitive."""
+        return dataclasses.replace(super().stamp_of(cell), primitive=cell.primitive)
 
     def clock(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
         """Return the clock of a cell in the process of its implementation."""
@@ -155,7 +152,7 @@ class Peers(Topic):
         assert self.pool is not None
         kind = _libraries().get(cell.contestant)
         asked = {"packages": ["numpy", "numba", *([kind.package] if kind else [])]}
-        self._packages[cell.contestant] = self.pool.open(cell.member, self.options.python, "versions", **asked)
+        self.packages[cell.contestant] = self.pool.open(cell.member, self.options.python, "versions", **asked)
         return self.pool
 
     def twin(self, cell: Cell, stack: ExitStack) -> None:

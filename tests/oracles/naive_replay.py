@@ -93,7 +93,7 @@ def main():
     base.roles(base.Buffer).update({kind.name: kind for kind in KINDS})
     if len(sys.argv) == 1:
         return worker.serve(worker._Session())
-    command._Part.module = MODULE
+    command.ReplayBuffers.module = MODULE
     busy.load = lambda: 0.0  # whatever runs beside the test
     return cli.main(["run", "replay", *sys.argv[1:]])
 

@@ -94,6 +94,6 @@ def test_the_share_is_of_all_parts_and_of_no_step_that_lacks_one():
 
 def test_a_step_whose_environment_is_not_here_is_skipped(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.setattr(worker, "pin", lambda *_: [0])
+    monkeypatch.setattr(worker, "pin_to", lambda *_: [0])
     cell = {"part": "memr", "contestant": "env", "op": "step", "batch": 1, "options": {"workload": TRAINED}}
-    assert "gymnasium" in worker._Session().prepare(cell, 0, 0.001, 1)["skipped"]
+    assert "gymnasium" in worker._Session().prepare(cell, seed=0, sample_seconds=0.001, rows=1)["skipped"]

@@ -24,7 +24,6 @@ from impls.replay import registry
 from ...arguments import add_list, add_names, add_numbers, add_python, among, listed
 from ...clock import Clock
 from ...libraries.base import Buffer, roles
-from ...run import Stamp
 from ...timing import Timing
 from ...topic import Topic
 from ...workers import Untimed, WorkerError, has_libraries
@@ -50,8 +49,9 @@ BALANCED = "global"  # the strategy on which rows an insertion are set, for ever
 
 
 class ReplayBuffers(Topic):
-    """All parts, into one file."""
+    """All parts, into one file; or one part, in processes: our buffers by this Python, others by that of libraries."""
 
+    module = "benchmarks.topics.replay.worker"
     example = "--only operations,pairs"
     epilog = f"parts:\n{listed(PARTS)}\n"
     seed_of = "records, priorities and order"
@@ -77,36 +77,21 @@ class ReplayBuffers(Topic):
         add_python(parser)
         parser.add_argument("--no-sentinels", dest="sentinels", action="store_false", help="do not tell disturbances")
 
-    def __init__(self, options: Namespace) -> None:
+    def __init__(self, options: Namespace, part: str = "") -> None:
         super().__init__(options)
-        self.plan = _plan(options)
+        self.plan, self.part, self.primitive, self.unit = _plan(options), part, f"replay_{part}", f"{part} cell"
+        self._rows: dict[str, int] = {}  # of an insertion in pairs, by contestant
         self.asked = {name: getattr(options, name) for name in ("sample", "budget", "seed")}
         self.libraries, self.budget, self.has_sentinels = [options.python], options.budget, options.sentinels
 
     def parts(self) -> Sequence[Topic]:
         """Return the parts that are asked for."""
-        return [_Part(self.options, part) for part in self.options.only]
+        return [self] if self.part else [type(self)(self.options, part) for part in self.options.only]
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], list[str]]:
         """Return the summary of each part."""
         content = summarize(found, self.plan.default)
         return content, [*lines(content), ""]
-
-
-class _Part(ReplayBuffers):
-    """A part: processes with buffers, those of our buffers run by this Python, others by that of the libraries."""
-
-    module = "benchmarks.topics.replay.worker"
-
-    def __init__(self, options: Namespace, part: str) -> None:
-        super().__init__(options)
-        self.part, self.primitive, self.unit = part, f"replay_{part}", f"{part} cell"
-        self._packages: dict[str, dict[str, str]] = {}  # versions, by contestant
-        self._rows: dict[str, int] = {}  # of an insertion in pairs, by contestant
-
-    def parts(self) -> Sequence[Topic]:
-        """Return the part itself."""
-        return [self]
 
     def open(self, stack: ExitStack) -> None:
         """Make no process yet."""
@@ -117,11 +102,6 @@ class _Part(ReplayBuffers):
     def cells(self) -> list[list[Cell]]:
         """Return the groups of the part."""
         return self.plan.groups(self.part)
-
-    def stamp_of(self, cell: Cell) -> Stamp:
-        """Return the stamp of the part, with the versions of what a cell was made with."""
-        machine = self.stamp.machine | {"packages": self._packages.get(cell.contestant, {})}
-        return dataclasses.replace(self.stamp, machine=machine)
 
     def clock(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
         """Return the clock of a cell in the process of its buffer."""
@@ -141,12 +121,10 @@ class _Part(ReplayBuffers):
     def _open(self, cell: Cell, is_twin: bool = False) -> tuple[object, ...]:
         """Open the process of a cell's buffer; return its key. WorkerError if it cannot be started."""
         assert self.pool is not None
-        name = cell.contestant
+        name, package = cell.contestant, kind_of(cell.contestant).package
         key = (*cell.member, is_twin) if self.part in ALONE else (name,)
-        package = kind_of(name).package
         python = Path(sys.executable) if package == "numba" else self.options.python
-        asked = {"packages": ["numpy", "numba", package]}
-        self._packages[name] = self.pool.open(key, python, "versions", **asked)
+        self.packages[name] = self.pool.open(key, python, "versions", packages=["numpy", "numba", package])
         return key
 
     def measure(self, cells: Sequence[Cell]) -> Iterator[Record]:
@@ -169,10 +147,8 @@ class _Part(ReplayBuffers):
         cell = next((cell for cell in cells if cell.member[1] == BALANCED), cells[0])
         if before or self.pool is None:
             return
-        asked = {"capacity": cell.capacity, "batch": cell.batch, "seed": self.options.seed}
         try:
-            key = self._open(cell)
-            answer = self.pool.ask(key, "balance", contestant=contestant, strategy=cell.member[1], **asked)
+            answer = self.pool.ask(self._open(cell), "balance", cell=cell, seed=self.options.seed)
         except WorkerError:
             return  # its cells say why
         self._rows[contestant] = answer.get("rows", 1)
@@ -226,14 +202,13 @@ def _plan(options: Namespace) -> Plan:
     return plan
 
 
-SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
+SUMMED = ("insert(1)", "sample(256)", "update(256)")
 LAST = {"sample": "weights", "update": "tree", "insert": "row and tree"}  # the last step of each operation
-CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: speedup over one lock; slowdown over no lock
+BASES = ("global", "none")  # strategies with one lock and with none, which the others are compared with
 SHARED_WITH = (
     f"An upper bound: the step is of the buffers, {TRAINED}'s environment, M actions and one gradient step, timed in "
     "alternation, without the model."
 )
-CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
 
 
 def summarize(found: Iterable[Record], default: str) -> dict[str, Any]:
@@ -259,32 +234,28 @@ def _rows(cells: Iterable[tuple[str, object, float]]) -> dict[str, dict[str, flo
 
 def _operations(found: Sequence[Record], default: str) -> dict[str, Any]:
     rows = _rows((label(one), f"{one.op}({one.batch})", 1e6 * one.seconds) for one in found)
+    sums = {name: sum(map(row.get, SUMMED)) for name, row in rows.items() if {*SUMMED} <= {*row}}
+    for name, total in sums.items():
+        rows[name]["sum"] = total
     steps = {label(one): one for one in found if one.op == "step"}
-    for row in rows.values():
-        parts = [row.get(f"{op}({batch})") for op, batch in SUMMED]
-        if None not in parts:
-            row["sum"] = sum(part for part in parts if part is not None)
     ours = {label(one) for one in found if one.contestant in (COMPILED, REUSED, IN_PYTHON)}
-    peers = {name: row["sum"] for name, row in rows.items() if name not in ours and "sum" in row}
+    peers = sorted(sums.keys() - ours, key=sums.__getitem__)
     result: dict[str, Any] = {"us": rows}
-    rivals = {"best_peer": min(peers, key=lambda name: peers[name])} if peers else {}
-    for role, name in {**rivals, "python": IN_PYTHON}.items():
-        if name in rows and "sum" in rows[name] and "sum" in rows.get(default, {}):
-            both = {"sum": rows[name]["sum"] / rows[default]["sum"]}
-            if name in steps and default in steps:
-                both["step"] = stats.speedup(steps[name], steps[default])  # type: ignore[assignment]
-            result[f"times_{role}"] = {"name": name, **both}
+    for role, name in [*(("best_peer", peer) for peer in peers[:1]), ("python", IN_PYTHON)]:
+        if {name, default} <= {*sums}:
+            step = {"step": stats.speedup(steps[name], steps[default])} if {name, default} <= {*steps} else {}
+            result[f"times_{role}"] = {"name": name, "sum": sums[name] / sums[default], **step}
     return result
 
 
 def _parts_of(found: Sequence[Record], default: str) -> dict[str, Any]:
-    """What each step adds to the one before."""
+    """Return what each step adds to the one before."""
     rows: dict[str, dict[str, float]] = {}
     for op, steps in UNTIL.items():
         us = {one.options["until"]: 1e6 * one.seconds for one in found if one.op == op}
         if set(us) == set(steps):
             before = [0.0, *(us[step] for step in steps)]
-            names = [LAST[op] if step == "whole" else step for step in steps]
+            names = [*steps[:-1], LAST[op]]
             rows[op] = {name: us[step] - last for name, step, last in zip(names, steps, before, strict=False)}
     return {"us": rows}
 
@@ -294,7 +265,8 @@ def _batches(found: Sequence[Record], default: str) -> dict[str, Any]:
 
 
 def _memr(found: Sequence[Record], default: str) -> dict[str, Any]:
-    """What rollouts take of each buffer, and the share of that in an environment step of which all parts were timed."""
+    """Return what rollouts take of each buffer, and the share of that in an environment step whose parts were all
+    timed."""
     rest = [one for one in found if "workload" in one.options]
     steps: dict[int, list[float]] = {}  # us of the other parts, by M
     for record in rest:
@@ -313,43 +285,32 @@ def _pairs(found: Sequence[Record], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for work in dict.fromkeys(str(one.options["work"]) for one in found):
         cells = {(label(one), one.op): one for one in found if one.options["work"] == work}
-        rows = {}
-        for name in dict.fromkeys(name for name, op in cells if op == "two"):
-            two = cells[name, "two"]
-            row: dict[str, Any] = {"pairs_per_second": 1 / two.seconds}
-            for other, against in (("one", (name, "one")), ("apart", (name, "apart"))):
-                if against in cells:
-                    row[f"times_{other}"] = stats.speedup(cells[against], two)
-            row |= _factors(name, {other: cells[other, "two"] for other in CLAIMS if (other, "two") in cells}, two)
-            rows[name] = row
-        result[work] = rows
+        result[work] = rows = {}
+        for name, two in ((name, two) for (name, op), two in cells.items() if op == "two"):
+            factors = {other: cells[name, other] for other in ("one", "apart") if (name, other) in cells}
+            factors |= {other: cells[other, "two"] for other in BASES if (other, "two") in cells and other != name}
+            rows[name] = {"pairs_per_second": 1 / two.seconds, **_factors(factors, two)}
     return result
 
 
-def _factors(name: str, bases: dict[str, Record], record: Record) -> dict[str, Any]:
-    """Speedups of a strategy over each of the bases, itself left out."""
-    return {f"times_{other}": stats.speedup(base, record) for other, base in bases.items() if other != name}
+def _factors(bases: dict[str, Record], record: Record) -> dict[str, Any]:
+    """Return the speedups of a record over each of the bases."""
+    return {f"times_{other}": stats.speedup(base, record) for other, base in bases.items()}
 
 
 def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    shapes: dict[tuple[float, int, str], dict[str, Record]] = {}
+    shapes: dict[str, dict[str, Record]] = {}
     for one in found:
-        shapes.setdefault((one.options["work_seconds"], one.threads, one.op), {})[label(one)] = one
-    for (work_seconds, threads, op), cells in shapes.items():
-        rows = {}
+        shape = f"{one.threads}, {1e6 * one.options['work_seconds']:.0f} us of work"
+        shapes.setdefault(shape + ", priorities retrieved" * (one.op == RETRIEVE), {})[label(one)] = one
+    for shape, cells in shapes.items():
+        result[shape] = rows = {}
         for name, record in cells.items():
             rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": "oversubscribed" in (record.reason or "")}
-            rows[name] |= _factors(
-                name, {strategy: cells[strategy] for strategy in CLAIMS if strategy in cells}, record
-            )
+            rows[name] |= _factors({other: cells[other] for other in BASES if other in cells and other != name}, record)
             if SUPERSEDED in record.metrics:
                 rows[name][SUPERSEDED] = record.metrics[SUPERSEDED]
-            if name in CLAIMANTS and op != RETRIEVE:
-                rows[name]["claims"] = {
-                    other: verdict(other, rows[name][f"times_{other}"]) for other in CLAIMS if other in cells
-                }
-        result[f"{threads}, {1e6 * work_seconds:.0f} us of work{', priorities retrieved' * (op == RETRIEVE)}"] = rows
     return result
 
 
@@ -364,11 +325,9 @@ def _flush(found: Sequence[Record], default: str) -> dict[str, Any]:
 
 def _sharded(found: Sequence[Record], default: str) -> dict[str, Any]:
     steps = {record.contestant: record for record in found}
-    peers = [name for name in steps if name != SHARDED]
     us = _rows((name, "step", 1e6 * record.seconds) for name, record in steps.items())
-    if SHARDED not in steps:
-        return {"us": us}
-    return {"us": us, "speedups": {name: stats.speedup(steps[name], steps[SHARDED]) for name in peers}}
+    ours = steps.pop(SHARDED, None)
+    return {"us": us} | ({"speedups": {name: stats.speedup(one, ours) for name, one in steps.items()}} if ours else {})
 
 
 _PARTS = {
@@ -384,34 +343,21 @@ _PARTS = {
 }
 
 
-def verdict(name: str, times: Sequence[float]) -> str:
-    """Say whether [Zhang2021]'s factor over one lock, or behind no lock, holds of an interval [median, low, high].
-
-    >>> verdict("global", [2.5, 2.2, 2.8]), verdict("global", [1.1, 1.0, 1.2]), verdict("none", [0.5, 0.4, 0.6])
-    ('holds', 'less', 'holds')
-    """
-    least, most = CLAIMS[name]
-    _, low, high = times if name == "global" else (1 / times[0], 1 / times[2], 1 / times[1])
-    if least <= low and high <= most:
-        return "holds"
-    return "less" if high < least else "more" if low > most else "ambiguous"
-
-
 def lines(found: dict[str, Any]) -> list[str]:
     """Return the summary as text."""
     text: list[str] = []
     for part, content in found.items():
         text += ["", f"{part}:"]
-        if "us" in content or "ns_per_row" in content:
-            text += _table(content.get("us") or content["ns_per_row"], "us" if "us" in content else "ns per row")
-            if content.get("percent"):
-                text += [*_table(content["percent"], "% of a step"), f"  {content['source']}"]
-            for name, times in content.get("speedups", {}).items():
-                text.append(f"  a speedup of {_times(times)} over {name}")
-            for role in ("best_peer", "python"):
-                if times := content.get(f"times_{role}"):
-                    step = f", a whole step {_times(times['step'])}" if "step" in times else ""
-                    text.append(f"  a speedup of {times['sum']:.2f} over {times['name']}{step}")
+        if rows := content.get("us") or content.get("ns_per_row"):
+            text += _table(rows, "us" if "us" in content else "ns per row")
+            text += _table(content["percent"], "% of a step") if content.get("percent") else []
+            text += [f"  {content['source']}"] if content.get("percent") else []
+            text += [
+                f"  a speedup of {_times(times)} over {name}" for name, times in content.get("speedups", {}).items()
+            ]
+            for times in (content[role] for role in ("times_best_peer", "times_python") if role in content):
+                step = f", a whole step {_times(times['step'])}" if "step" in times else ""
+                text.append(f"  a speedup of {times['sum']:.2f} over {times['name']}{step}")
             continue
         for shape, rows in content.items():
             text.append(f"  {shape}:")
@@ -421,21 +367,18 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 def _table(rows: dict[str, dict[str, float]], unit: str) -> list[str]:
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    head = f"  {unit:44}" + "".join(f"{column:>13}" for column in columns)
-    return [head] + [
+    ordered = sorted(rows.items(), key=lambda item: item[1].get("sum", statistics.median(item[1].values())))
+    return [f"  {unit:44}" + "".join(f"{column:>13}" for column in columns)] + [
         f"  {name:44}" + "".join(f"{row[column]:13,.1f}" if column in row else " " * 13 for column in columns)
-        for name, row in sorted(rows.items(), key=lambda item: item[1].get("sum", statistics.median(item[1].values())))
+        for name, row in ordered
     ]
 
 
 def _described(row: dict[str, Any]) -> str:
     words = [f"{row['pairs_per_second']:,.0f} pairs/s" if "pairs_per_second" in row else f"{row['us']:,.1f} us a step"]
     for name, text in (("one", "one process"), ("apart", "two buffers"), ("global", "global"), ("none", "none")):
-        if times := row.get(f"times_{name}"):
-            claim = f" ({row['claims'][name]})" if name in row.get("claims", {}) else ""
-            words.append(f"{_times(times)} of {text}{claim}")
-    if SUPERSEDED in row:
-        words.append(f"{row[SUPERSEDED]:.2%} of samples superseded before their update")
+        words += [f"{_times(row[f'times_{name}'])} of {text}"] if f"times_{name}" in row else []
+    words += [f"{row[SUPERSEDED]:.2%} of samples superseded before their update"] if SUPERSEDED in row else []
     return ", ".join(words) + (", oversubscribed" if row.get("oversubscribed") else "")
 
 

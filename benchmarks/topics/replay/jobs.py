@@ -5,12 +5,10 @@ priorities, then its work), of a learner that retrieves priorities before and af
 one of actor and learner after the other.
 """
 
+import contextlib
 import hashlib
-import itertools
 import math
 import multiprocessing
-import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -110,15 +108,18 @@ def rounds_of(seconds: float) -> int:
 class Member:
     """The buffers of a thread or process, and the jobs it has done before, ready to be done again."""
 
-    def __init__(self, counts: Any) -> None:
-        self.buffers: dict[str, Buffer] = {}
-        self._counts = counts
+    def __init__(self, counts: Any, buffers: dict[str, Buffer] | None = None) -> None:
+        self._counts, self._buffers = counts, {} if buffers is None else buffers
         self._iterations: dict[tuple[Any, ...], Callable[[int], int | None]] = {}
 
-    def attach(self, key: str, name: str, handle: Any, capacity: int, seed: int) -> None:
-        """Attach to a buffer of another process."""
+    def attach(self, key: str, name: str, handle: Any, capacity: int, seed: int) -> str | None:
+        """Attach to a buffer of another process; return what it raised, which that process says."""
         kind: Any = kind_of(name)
-        self.buffers[key] = kind.attached(handle, capacity, seed)
+        try:
+            self._buffers[key] = kind.attached(handle, capacity, seed)
+        except Exception as error:  # whatever a buffer raises is the result of its cell
+            return f"{type(error).__name__}: {error}"
+        return None
 
     def run(self, job: Job) -> Outcome:
         """Do a job; an exception stops the others too, and is the outcome's error."""
@@ -126,7 +127,7 @@ class Member:
         key = (job.buffer, job.role, job.rows, job.batch, job.work, job.amount)
         try:
             if key not in self._iterations:
-                self._iterations[key] = _iteration(self.buffers[job.buffer], job)
+                self._iterations[key] = _iteration(self._buffers[job.buffer], job)
             return (_by_quota if job.quota else _for_a_stretch)(job, self._iterations[key], self._counts)
         except Exception as error:  # whatever a buffer raises is the result of its cell
             self._counts[STOP] = 1
@@ -222,8 +223,9 @@ def _by_quota(job: Job, iteration: Callable[[int], int | None], counts: Any) -> 
 class Crew:
     """What threads and processes have in common: the counts, and one run after the other."""
 
-    def __init__(self, counts: Any) -> None:
-        self.counts = counts
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self.counts = self._context.RawArray("q", MEMBERS + 1)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Do all jobs at once, job i by member i. CrewError where one failed, died or hangs."""
@@ -237,24 +239,19 @@ class Crew:
     def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
         raise NotImplementedError
 
-    def close(self) -> None:
-        """End the members, if they are processes."""
-
 
 class Threads(Crew):
     """Threads of this process, all on the same buffers."""
 
     def __init__(self, buffers: dict[str, Buffer]) -> None:
-        super().__init__(multiprocessing.get_context("spawn").RawArray("q", MEMBERS + 1))
-        self._members = [Member(self.counts) for _ in range(MEMBERS)]
-        for member in self._members:
-            member.buffers = buffers
+        super().__init__()
+        self._members = [Member(self.counts, buffers) for _ in range(MEMBERS)]
         self._pool = ThreadPoolExecutor(MEMBERS)
 
     def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        began = [self._pool.submit(member.run, job) for member, job in zip(self._members, jobs, strict=False)]
+        begun = [self._pool.submit(member.run, job) for member, job in zip(self._members, jobs, strict=False)]
         try:
-            return [one.result(LIMIT_SECONDS + 5) for one in began]
+            return [outcome.result(LIMIT_SECONDS + 5) for outcome in begun]
         except TimeoutError:
             raise CrewError(f"a thread has not come back after {LIMIT_SECONDS:g} s") from None
 
@@ -266,93 +263,71 @@ class Processes(Crew):
     """
 
     def __init__(self, buffers: dict[str, Buffer]) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        super().__init__(self._context.RawArray("q", MEMBERS + 1))
+        super().__init__()
         self._buffers = buffers
-        self._ends: list[Any] = []
-        self._processes: list[Any] = []
+        self._processes: list[tuple[Any, Any]] = []  # each with the end of its pipe
         self._attached: set[tuple[int, str]] = set()
 
     def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
         if any(self._buffers[job.buffer].inherited and (0, job.buffer) not in self._attached for job in jobs):
             self.close()
-        self._start(len(jobs))
+        while len(self._processes) < len(jobs):
+            self._start(len(self._processes))
         for index, job in enumerate(jobs):
-            self._attach(index, job.buffer)
-        for end, job in zip(self._ends, jobs, strict=False):
-            end.send(("run", job))
+            if (index, job.buffer) not in self._attached:
+                self._send(index, "attach", *self._attachment(job.buffer, index))
+                if error := self._receive(index):
+                    raise CrewError(error)
+                self._attached.add((index, job.buffer))
+        for index, job in enumerate(jobs):
+            self._send(index, "run", job)
         return [self._receive(index) for index in range(len(jobs))]
 
-    def _start(self, count: int) -> None:
-        # Invariant: as many pipes as processes, in the same order.
-        while len(self._ends) < count:
-            here, there = self._context.Pipe()
-            index = len(self._ends)
-            inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
-            self._attached |= {(index, attachment[0]) for attachment in inherited}
-            watched = (WatchedParent(), _serve, there, self.counts, inherited)
-            process = self._context.Process(target=enter, args=watched, daemon=True)
-            process.start()
-            there.close()
-            self._ends.append(here)
-            self._processes.append(process)
-
-    def _attach(self, index: int, key: str) -> None:
-        if (index, key) in self._attached:
-            return
-        self._ends[index].send(("attach", *self._attachment(key, index)))
-        if error := self._receive(index):
-            raise CrewError(error)
-        self._attached.add((index, key))
+    def _start(self, index: int) -> None:
+        here, there = self._context.Pipe()
+        inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
+        self._attached |= {(index, attachment[0]) for attachment in inherited}
+        watched = (WatchedParent(), _serve, there, self.counts, inherited)
+        process = self._context.Process(target=enter, args=watched, daemon=True)
+        process.start()
+        there.close()
+        self._processes.append((process, here))
 
     def _attachment(self, key: str, index: int) -> tuple[Any, ...]:
         """Return what a member attaches to a buffer by."""
         buffer: Any = self._buffers[key]
         return key, buffer.name, buffer.handle(), buffer.capacity, index
 
+    def _send(self, index: int, *request: Any) -> None:
+        with contextlib.suppress(OSError):  # it has ended: there will be no answer, which says so
+            self._processes[index][1].send(request)
+
     def _receive(self, index: int) -> Any:
+        process, end = self._processes[index]
         try:
-            if self._ends[index].poll(LIMIT_SECONDS + 5):
-                return self._ends[index].recv()
+            if end.poll(LIMIT_SECONDS + 5):
+                return end.recv()
             how = f"has not answered after {LIMIT_SECONDS:g} s"
         except (EOFError, ConnectionResetError):
-            self._processes[index].join(5)
-            how = f"ended with exit code {self._processes[index].exitcode}"
+            process.join(5)
+            how = f"ended with exit code {process.exitcode}"
         self.close()
         raise CrewError(f"process {index} {how}")
 
     def close(self) -> None:
         """Kill the processes; the next run starts others."""
-        for process, end in zip(self._processes, self._ends, strict=True):
+        for process, end in self._processes:
             process.kill()
             process.join(5)
             end.close()
-        self._ends, self._processes, self._attached = [], [], set()
+        self._processes, self._attached = [], set()
 
 
 def _serve(end: Any, counts: Any, inherited: Sequence[tuple[Any, ...]]) -> None:
     """Attach and run on request, until the parent's end is closed."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     member = Member(counts)
     for attachment in inherited:
         member.attach(*attachment)
-    for _ in itertools.count():
-        try:
-            what, *arguments = end.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        if what == "run":
-            end.send(member.run(*arguments))
-            continue
-        try:
-            member.attach(*arguments)
-            end.send(None)
-        except Exception as error:  # the parent says it
-            end.send(f"{type(error).__name__}: {error}")
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        for what, *arguments in iter(end.recv, None):
+            end.send(getattr(member, what)(*arguments))

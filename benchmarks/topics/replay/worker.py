@@ -23,7 +23,8 @@ from impls.replay import SegmentedReplay
 from impls.terminal import plural
 from impls.training import TrainingError
 
-from ...clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
+from ...cases import WrongAnswerError
+from ...clock import ALL_CPUS, Call, CallClock, Clock, pin_to
 from ...libraries import rows
 from ...libraries.base import Buffer, make, part_of
 from ...worker import NOT_HERE, installed, sentence_of, serve, threads
@@ -31,55 +32,45 @@ from . import fault, filled, kind_of
 from .cells import ALONE, LEARNED, RETRIEVE
 from .jobs import ROTATING, Crew, CrewError, Job, Outcome, Processes, Quota, Threads, rounds_of
 
-SAMPLED = 16  # samples that updates take turns in
 MODEL_RECORDS = 100_000  # of all segments, the middle of three sizes that [Zhang2022, Fig. 3.6] tries
 LEAD_SECONDS = 0.003  # from asking the jobs to begin until they do
 
 
-class Operation:
+class Operation(CallClock):
     """An operation of one buffer by this thread: insert, sample or update of ``batch`` records, or a step: one record
     inserted, then ``batch`` sampled and updated, or ``rollouts``. Updates and retrievals are of records sampled since
     the sample before."""
 
     def __init__(self, buffer: Buffer, op: str, batch: int, sample_seconds: float) -> None:
-        rng = np.random.default_rng(0)
-        self._buffer, self._op, self._batch = buffer, op, batch
-        count = batch if op == "insert" else 1
-        numbers = rng.integers(0, rows.MOST, (ROTATING, count))
-        self._placed = [buffer.place(rows.made(numbers[turn])) for turn in range(ROTATING)]
-        errors = rng.random((ROTATING, batch)).astype(np.float32)
-        self._errors = [buffer.place_errors(errors[turn]) for turn in range(ROTATING)]
+        rng, count = np.random.default_rng(0), batch if op == "insert" else 1
+        placed = [buffer.place(rows.made(numbers)) for numbers in rng.integers(0, rows.MOST, (ROTATING, count))]
+        errors = [buffer.place_errors(made) for made in rng.random((ROTATING, batch)).astype(np.float32)]
         self._sampled: list[Any] = []
+        self._draw = (lambda: buffer.keep(buffer.sample(batch))) if op in ("update", RETRIEVE) else None
         self._renew()
-        self._clock = CallClock(self._call(), sample_seconds, buffer.wait)
-        self.calls_per_sample = self._clock.calls_per_sample
-
-    def sample(self) -> float:
-        """Take one more sample; return the seconds of a call."""
-        self._renew()
-        return self._clock.sample()
-
-    def _renew(self) -> None:
-        if self._op in ("update", RETRIEVE):
-            self._sampled[:] = [self._buffer.keep(self._buffer.sample(self._batch)) for _ in range(SAMPLED)]
-
-    def _call(self) -> Call:
-        buffer, batch, placed, errors, sampled = self._buffer, self._batch, self._placed, self._errors, self._sampled
 
         def step(turn: int) -> None:
             buffer.insert(placed[turn % ROTATING])
             buffer.update(buffer.sample(batch), errors[turn % ROTATING])
 
-        if self._op == "rollouts":
-            return rollouts(buffer, batch, placed, errors)
         calls: dict[str, Call] = {
             "insert": lambda turn: buffer.insert(placed[turn % ROTATING]),
             "sample": lambda turn: buffer.sample(batch),
-            "update": lambda turn: buffer.update(sampled[turn % SAMPLED], errors[turn % ROTATING]),
-            RETRIEVE: lambda turn: buffer.retrieve(sampled[turn % SAMPLED]),
+            "update": lambda turn: buffer.update(self._sampled[turn % ROTATING], errors[turn % ROTATING]),
+            RETRIEVE: lambda turn: buffer.retrieve(self._sampled[turn % ROTATING]),
             "step": step,
         }
-        return calls[self._op]
+        call = calls[op] if op in calls else rollouts(buffer, batch, placed, errors)
+        super().__init__(call, sample_seconds, buffer.wait)
+
+    def sample(self) -> float:
+        """Take one more sample; return the seconds of a call."""
+        self._renew()
+        return super().sample()
+
+    def _renew(self) -> None:
+        if self._draw:
+            self._sampled[:] = [self._draw() for _ in range(ROTATING)]
 
 
 def rollouts(buffer: Buffer, batch: int, placed: list[Any], errors: list[Any]) -> Call:
@@ -125,7 +116,7 @@ class SharedRun:
     read: Callable[[float, Sequence[Outcome]], tuple[float, float | None]]
     before: Callable[[], object] = lambda: None
     calls_per_sample: int = 0
-    beside_seconds: float | None = None
+    beside: float | None = None
     superseded: float | None = None  # share of the samples of learners that retrieve priorities
 
     def sample(self) -> float:
@@ -135,7 +126,7 @@ class SharedRun:
         jobs = self.jobs(begin)
         outcomes = self.crew.run(jobs)
         self.calls_per_sample = max(1, min(outcome.iterations for outcome in outcomes))
-        seconds, self.beside_seconds = self.read(begin, outcomes)
+        seconds, self.beside = self.read(begin, outcomes)
         done = sum(job.batch * one.iterations for job, one in zip(jobs, outcomes, strict=False) if job.role == RETRIEVE)
         self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else None
         return seconds
@@ -267,23 +258,17 @@ class _Session:
         self._crews: dict[str, Crew] = {"threads": Threads(self._buffers), "processes": Processes(self._buffers)}
         self._faults: dict[str, str | None] = {}
 
-    def prepare(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> dict[str, Any]:
-        """Make the clock of a cell; ``rows`` go into each insertion of a pair."""
-        part = cell["part"]
+    def prepare(self, cell: dict[str, Any], **how: Any) -> dict[str, Any]:
+        """Make the clock of a cell; ``how``: the seed, the seconds of a sample, the rows of an insertion of a pair."""
+        part, is_clustered = cell["part"], kind_of(cell["contestant"]).clustered  # Ray's processes inherit the CPUs
+        cpus = pin_to(ALL_CPUS[: 1 if part in ALONE and not is_clustered else None], threads())
+        make_clock = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)
         try:
-            if part in ALONE:
-                is_clustered = kind_of(cell["contestant"]).clustered  # Ray's processes inherit the CPUs
-                cpus, note = pin_to(ALL_CPUS, threads()) if is_clustered else pin(1, threads()), None
-                make_clock = part_of_step if "workload" in cell["options"] else self._operation
-                clock: Clock = make_clock(cell, seed, sample_seconds)
-                if is_clustered:
-                    note = plural(len(import_ray().nodes()), "node")
-            else:
-                cpus, note = pin_to(ALL_CPUS, threads()), self._note(cell)
-                share = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)
-                clock = share(cell, seed, sample_seconds, rows)
+            clock: Clock = (self._operation if part in ALONE else make_clock)(cell, **how)
+            note = plural(len(import_ray().nodes()), "node") if is_clustered else _note(**cell["options"])
+            if part not in ALONE:
                 clock.sample()  # compiles, attaches and touches every page
-        except (CrewError, _WrongError) as error:
+        except (CrewError, WrongAnswerError) as error:
             return {"failed": str(error)}
         except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}
@@ -299,31 +284,28 @@ class _Session:
             seconds = clock.sample()
         except (CrewError, *NOT_HERE) as error:
             return {"failed": str(error)}
-        more = {"beside": getattr(clock, "beside_seconds", None), "superseded": getattr(clock, "superseded", None)}
+        more = {name: getattr(clock, name, None) for name in ("beside", "superseded")}
         return {"seconds": seconds, **more, "calls": clock.calls_per_sample}
 
-    def balance(self, contestant: str, strategy: str, capacity: int, batch: int, seed: int) -> dict[str, Any]:
-        """Return how many rows an insertion must have to take as long as a sample and an update of ``batch``."""
-        cell = {"contestant": contestant, "capacity": capacity, "options": {"strategy": strategy} if strategy else {}}
+    def balance(self, cell: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Return how many rows an insertion must have to take as long as a sample and an update of a pair's batch."""
+        most = part_of(cell["capacity"])
+        more = max(2, min(1_024, most))
         pin_to(ALL_CPUS, threads())
         try:
             key = self._shared(cell, seed)
-            learn = self._alone(Job(key, "learner", 0, 1, batch, cpus_of(0, 1)))
-            few, more = 1, max(2, min(1_024, part_of(capacity)))
-            one, many = (
-                statistics.median(self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))) for rows in (few, more)
-            )
-            a_row = max((many - one) / (more - few), 1e-12)
-            rows = min(MOST_ROWS, part_of(capacity), max(1, round(1 + (statistics.median(learn) - one) / a_row)))
-            insert = self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))
+            learn, few, many = (self._alone(*job, key, cell) for job in (("learner", 1), ("actor", 1), ("actor", more)))
+            one = statistics.median(few)
+            a_row = max((statistics.median(many) - one) / (more - 1), 1e-12)
+            rows = min(MOST_ROWS, most, max(1, round(1 + (statistics.median(learn) - one) / a_row)))
+            return {"rows": rows, "insert": self._alone("actor", rows, key, cell), "learn": learn}
         except CrewError as error:
             return {"failed": str(error)}
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
-        return {"rows": rows, "insert": insert, "learn": learn}
 
-    def _alone(self, job: Job) -> list[float]:
-        clock = stretch(self._crews["processes"], [job], 0.02)
+    def _alone(self, role: str, rows: int, key: str, cell: dict[str, Any]) -> list[float]:
+        clock = self._stretch([(role, key)], 0.02, rows=rows, batch=cell["batch"])
         clock.sample()
         return [clock.sample() for _ in range(BALANCE_SAMPLES)]
 
@@ -336,23 +318,24 @@ class _Session:
         """Return the versions of those packages that are installed."""
         return installed(packages)
 
-    def _made(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **more: Any) -> str:
+    def _made(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **options: Any) -> str:
         """Make a buffer, once, after the check that its kind has passed; return its key."""
-        name, options = cell["contestant"], {**more}
-        if "strategy" in cell["options"]:
-            options["strategy"] = cell["options"]["strategy"]
+        name = cell["contestant"]
+        options |= {option: cell["options"][option] for option in ("strategy",) if option in cell["options"]}
         checked = f"{name} {options}"
         key = f"{key} {checked} {cell['capacity']}"
         if checked not in self._faults:
             self._faults[checked] = fault(name, seed, **options)
         if wrong := self._faults[checked]:
-            raise _WrongError(wrong)
+            raise WrongAnswerError(wrong)
         if key not in self._buffers:
             make_kind = filled if is_full else functools.partial(make, Buffer)
             self._buffers[key] = make_kind(name, cell["capacity"], seed, **options)
         return key
 
-    def _operation(self, cell: dict[str, Any], seed: int, sample_seconds: float) -> Operation:
+    def _operation(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> CallClock:
+        if "workload" in cell["options"]:
+            return part_of_step(cell, seed, sample_seconds)
         buffer = self._buffers[self._made("alone", cell, seed)]
         buffer = cut(buffer, cell["op"], cell["options"].get("until", "whole"))
         return Operation(buffer, cell["op"], cell["batch"], sample_seconds)
@@ -360,27 +343,30 @@ class _Session:
     def _shared(self, cell: dict[str, Any], seed: int, key: str = "first") -> str:
         return self._made(key, cell, seed, shared=True)
 
+    def _stretch(
+        self, roles: Sequence[tuple[str, str]], seconds: float, is_slowest: bool = True, **job: Any
+    ) -> SharedRun:
+        """Return the clock of processes, each with a role and the key of its buffer."""
+        jobs = [
+            Job(key, role, index, cpus=cpus_of(index, len(roles)), **job) for index, (role, key) in enumerate(roles)
+        ]
+        return stretch(self._crews["processes"], jobs, seconds, is_slowest)
+
     def _pair(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         options, op = cell["options"], cell["op"]
         first = self._shared(cell, seed)
         second = self._shared(cell, seed, "second") if op == "apart" else first
-        seconds = options["work_seconds"]
-        amount = rounds_of(seconds) if options["work"] == "computing" else seconds
-        job = functools.partial(Job, rows=rows, batch=cell["batch"], work=options["work"], amount=amount)
+        work, seconds = options["work"], options["work_seconds"]
+        amount = rounds_of(seconds) if work == "computing" else seconds
         two = [("actor", first), ("learner", second)]
         roles = {"one": [("both", first)], "insert": two[:1], "learn": two[1:]}.get(op, two)
-        jobs = [job(key, role, index, cpus=cpus_of(index, len(roles))) for index, (role, key) in enumerate(roles)]
-        return stretch(self._crews["processes"], jobs, sample_seconds)
+        return self._stretch(roles, sample_seconds, rows=rows, batch=cell["batch"], work=work, amount=amount)
 
     def _flush(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         key = self._shared(cell, seed)
-        role = "actor" if cell["op"] == "insert" else "cache"
-        roles = [role, "learner"] if cell["options"]["beside"] == "learner" else [role]
-        jobs = [
-            Job(key, role, index, cell["batch"], LEARNED, cpus_of(index, len(roles)))
-            for index, role in enumerate(roles)
-        ]
-        return stretch(self._crews["processes"], jobs, sample_seconds, is_slowest=False)
+        roles = [("actor" if cell["op"] == "insert" else "cache", key), ("learner", key)]
+        count = 2 if cell["options"]["beside"] == "learner" else 1
+        return self._stretch(roles[:count], sample_seconds, is_slowest=False, rows=cell["batch"], batch=LEARNED)
 
     def _parallel(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         mode, options = cell["part"], cell["options"]
@@ -393,17 +379,12 @@ class _Session:
         buffer: Any = self._buffers[key]
         return quota(self._crews[mode], job, shares, buffer.clear)
 
-    def _note(self, cell: dict[str, Any]) -> str | None:
-        """Return what to know of a cell's work."""
-        options = cell["options"]
-        seconds, work = options.get("work_seconds", 0.0), options.get("work", "sleeping")
-        if not seconds or work != "sleeping":
-            return None
-        return f"a sleep of {1e6 * seconds:.0f} us takes {1e6 * _slept(seconds):.0f} us here"
 
-
-class _WrongError(Exception):
-    """A buffer answered wrongly; the message says how."""
+def _note(work_seconds: float = 0.0, work: str = "sleeping", **_: Any) -> str | None:
+    """Return what to know of a cell's work, by its options."""
+    if not work_seconds or work != "sleeping":
+        return None
+    return f"a sleep of {1e6 * work_seconds:.0f} us takes {1e6 * _slept(work_seconds):.0f} us here"
 
 
 @functools.cache
