@@ -64,6 +64,10 @@ class Stamp:
         machine = {**_machine(), "evidence": evidence_here(clock, libraries, **asked), **facts}
         return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive, machine)
 
+    def for_packages(self, packages: Mapping[str, str]) -> Self:
+        """Return the stamp of what another interpreter times, which has these packages."""
+        return dataclasses.replace(self, machine={**self.machine, "packages": packages})
+
     def record(self, case: Case, status: Status, **fields: Any) -> Record:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
         named: dict[str, Any] = {name: getattr(case, name, USUAL.get(name)) for name in SHAPE}

@@ -1,6 +1,5 @@
 """A question that is answered by measuring: what a file of ``benchmarks/topics`` says, and how all are measured."""
 
-import dataclasses
 import inspect
 import math
 import sys
@@ -79,8 +78,7 @@ class Topic:
     def stamp_of(self, cell: Any) -> Stamp:
         """Return the stamp of a cell's records, which has the versions of what the cell is made with."""
         packages = self.packages.get(cell.contestant)
-        machine = self.stamp.machine | ({"packages": packages} if packages else {})
-        return dataclasses.replace(self.stamp, machine=machine)
+        return self.stamp.for_packages(packages) if packages else self.stamp
 
     def key(self, cell: Any) -> str:
         """Return the key by which a cell's record is found again."""
@@ -161,7 +159,9 @@ class Topic:
                     seed = getattr(self.options, "seed", 0)
                     timings = interleave([clock for _, clock in ready], self.budget * len(ready), seed)
                 except FailedError as error:
-                    failed = next(cell for cell, clock in ready if clock is error.clock)
+                    failed = next(
+                        cell for cell, clock in ready if error.clock in (clock, *getattr(clock, "members", ()))
+                    )
                     left.remove(failed)
                     if self.pool:
                         self.pool.drop(error.clock.worker)

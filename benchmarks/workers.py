@@ -52,9 +52,9 @@ def refusal(answer: dict[str, Any]) -> Untimed | None:
 
 
 class FailedError(WorkerError):
-    """A sample of ``clock`` failed; the message says why."""
+    """A sample of ``clock`` failed; the message says why. It may be of the ``members`` of a clock of several."""
 
-    def __init__(self, clock: Any, reason: str) -> None:
+    def __init__(self, clock: "WorkerClock", reason: str) -> None:
         super().__init__(reason)
         self.clock = clock
 

@@ -213,9 +213,11 @@ SHARED_WITH = (
 
 def summarize(found: Iterable[Record], default: str) -> dict[str, Any]:
     """Return the summary of each part that has records, as JSON takes it."""
-    timed = [record for record in found if record.median_seconds is not None]
-    parts = {part: [one for one in timed if one.primitive == f"replay_{part}"] for part in _PARTS}
-    return {part: make(parts[part], default) for part, make in _PARTS.items() if parts[part]}
+    parts: dict[str, list[Record]] = {}
+    for record in found:
+        if record.median_seconds is not None:
+            parts.setdefault(record.primitive.removeprefix("replay_"), []).append(record)
+    return {part: make(parts[part], default) for part, make in zip(PARTS, _SUMMARIES, strict=True) if part in parts}
 
 
 def label(record: Record) -> str:
@@ -330,17 +332,8 @@ def _sharded(found: Sequence[Record], default: str) -> dict[str, Any]:
     return {"us": us} | ({"speedups": {name: stats.speedup(one, ours) for name, one in steps.items()}} if ours else {})
 
 
-_PARTS = {
-    "operations": _operations,
-    "sharded": _sharded,
-    "parts": _parts_of,
-    "batches": _batches,
-    "memr": _memr,
-    "pairs": _pairs,
-    "threads": _parallel,
-    "processes": _parallel,
-    "flush": _flush,
-}
+_SUMMARIES = (_operations, _sharded, _parts_of, _batches, _memr, _pairs, _parallel, _parallel, _flush)
+"""What makes the summary of each part, in their order."""
 
 
 def lines(found: dict[str, Any]) -> list[str]:

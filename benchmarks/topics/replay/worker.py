@@ -30,7 +30,7 @@ from ...libraries.base import Buffer, make, part_of
 from ...worker import NOT_HERE, installed, sentence_of, serve, threads
 from . import fault, filled, kind_of
 from .cells import ALONE, LEARNED, RETRIEVE
-from .jobs import ROTATING, Crew, CrewError, Job, Outcome, Processes, Quota, Threads, rounds_of
+from .jobs import ROTATING, Crew, CrewError, Job, Processes, Quota, Threads, rounds_of
 
 MODEL_RECORDS = 100_000  # of all segments, the middle of three sizes that [Zhang2022, Fig. 3.6] tries
 LEAD_SECONDS = 0.003  # from asking the jobs to begin until they do
@@ -105,15 +105,16 @@ def part_of_step(cell: dict[str, Any], seed: int, sample_seconds: float) -> Call
 
 @dataclass
 class SharedRun:
-    """A clock of jobs that several processes do at once.
+    """A clock of jobs that several processes do at once: for N ``seconds``, or until their quota is done.
 
-    ``read`` makes the seconds of a sample, and those of another cell that the same run times, from the moment at which
-    all began and the outcomes; ``before`` comes before every run.
+    For a stretch a call is an iteration of the slowest, or of the first, and ``beside`` are the seconds of the last's;
+    for a quota it is a gradient step, by the wall time until the last member is done. ``before`` precedes every run.
     """
 
     crew: Crew
-    jobs: Callable[[float], list[Job]]
-    read: Callable[[float, Sequence[Outcome]], tuple[float, float | None]]
+    jobs: Sequence[Job]
+    seconds: float = 0.0
+    is_slowest: bool = True
     before: Callable[[], object] = lambda: None
     calls_per_sample: int = 0
     beside: float | None = None
@@ -123,13 +124,18 @@ class SharedRun:
         """Take one more sample; return the seconds of a call. CrewError where a member failed."""
         self.before()
         begin = time.perf_counter() + LEAD_SECONDS
-        jobs = self.jobs(begin)
+        jobs = [dataclasses.replace(job, begin=begin, end=begin + self.seconds) for job in self.jobs]
         outcomes = self.crew.run(jobs)
         self.calls_per_sample = max(1, min(outcome.iterations for outcome in outcomes))
-        seconds, self.beside = self.read(begin, outcomes)
-        done = sum(job.batch * one.iterations for job, one in zip(jobs, outcomes, strict=False) if job.role == RETRIEVE)
-        self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else None
-        return seconds
+        if shares := jobs[0].quota:
+            done = sum(
+                job.batch * one.iterations for job, one in zip(jobs, outcomes, strict=True) if job.role == RETRIEVE
+            )
+            self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else None
+            return (max(outcome.ended for outcome in outcomes) - begin) / shares.total
+        each = [outcome.seconds for outcome in outcomes]
+        self.beside = each[-1]
+        return max(each) if self.is_slowest else each[0]
 
 
 def cpus_of(member: int, members: int) -> tuple[int, ...]:
@@ -137,35 +143,11 @@ def cpus_of(member: int, members: int) -> tuple[int, ...]:
     return ALL_CPUS if members > len(ALL_CPUS) else ALL_CPUS[member : member + 1]
 
 
-def stretch(crew: Crew, jobs: Sequence[Job], seconds: float, is_slowest: bool = True) -> SharedRun:
-    """Return the clock of jobs that run for a given number of seconds: of the slowest's iteration, or of the first's.
-
-    The concurrent cell is of the last's iteration.
-    """
-
-    def begun(begin: float) -> list[Job]:
-        return [dataclasses.replace(job, begin=begin, end=begin + seconds) for job in jobs]
-
-    def read(begin: float, outcomes: Sequence[Outcome]) -> tuple[float, float]:
-        each = [outcome.seconds for outcome in outcomes]
-        return max(each) if is_slowest else each[0], each[-1]
-
-    return SharedRun(crew, begun, read)
-
-
-def quota(crew: Crew, job: Job, shares: Quota, before: Callable[[], object]) -> SharedRun:
-    """Return the clock of a quota: seconds of wall time, until the last member is done, for each gradient step."""
-    members = shares.actors + shares.learners
-    roles = ["actor"] * shares.actors + [job.role or "learner"] * shares.learners
-
-    def begun(begin: float) -> list[Job]:
-        job_of = functools.partial(dataclasses.replace, job, begin=begin, quota=shares)
-        return [job_of(role=role, index=index, cpus=cpus_of(index, members)) for index, role in enumerate(roles)]
-
-    def read(begin: float, outcomes: Sequence[Outcome]) -> tuple[float, None]:
-        return (max(outcome.ended for outcome in outcomes) - begin) / shares.total, None
-
-    return SharedRun(crew, begun, read, before)
+def share_quota(job: Job, shares: Quota) -> list[Job]:
+    """Return the jobs of actors and learners that do a quota together; ``job`` is a learner's."""
+    roles = ["actor"] * shares.actors + [job.role] * shares.learners
+    job_of = functools.partial(dataclasses.replace, job, quota=shares)
+    return [job_of(role=role, index=index, cpus=cpus_of(index, len(roles))) for index, role in enumerate(roles)]
 
 
 def cut(buffer: Any, op: str, until: str) -> Any:
@@ -350,7 +332,7 @@ class _Session:
         jobs = [
             Job(key, role, index, cpus=cpus_of(index, len(roles)), **job) for index, (role, key) in enumerate(roles)
         ]
-        return stretch(self._crews["processes"], jobs, seconds, is_slowest)
+        return SharedRun(self._crews["processes"], jobs, seconds, is_slowest)
 
     def _pair(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         options, op = cell["options"], cell["op"]
@@ -377,7 +359,7 @@ class _Session:
         job = Job(key, role, 0, 1, cell["batch"], (), "sleeping" if seconds else "none", seconds)
         shares = Quota(options["actors"], options["learners"], options["iterations"], options["starts_after"])
         buffer: Any = self._buffers[key]
-        return quota(self._crews[mode], job, shares, buffer.clear)
+        return SharedRun(self._crews[mode], share_quota(job, shares), before=buffer.clear)
 
 
 def _note(work_seconds: float = 0.0, work: str = "sleeping", **_: Any) -> str | None:
