@@ -324,7 +324,7 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
     topic._rows["cpprb_mp"] = 1
     topic.pool = SimpleNamespace(drop=dropped.append, forget=lambda: None)
     prepared = {"calls": 1, "affinity": [0], "note": None}
-    monkeypatch.setattr(topic, "_prepare", lambda cell, is_twin=False: Clock(cell, prepared))
+    monkeypatch.setattr(topic, "clock", lambda cell, stack, is_twin=False: Clock(cell, prepared))
     group = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}, 2) for op in ("one", "two")]
     found = list(topic.measure(group))
     assert dropped == group[1:]

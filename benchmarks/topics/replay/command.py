@@ -93,30 +93,21 @@ class ReplayBuffers(Topic):
         content = summarize(found, self.plan.default)
         return content, [*lines(content), ""]
 
-    def open(self, stack: ExitStack) -> None:
-        """Make no process yet."""
-        super().open(stack)
-        if sys.stderr is not None and sys.stderr.isatty():
-            print("Making and filling buffers first; where kernels are compiled, it takes minutes ...", file=sys.stderr)
-
     def cells(self) -> list[list[Cell]]:
         """Return the groups of the part."""
         return self.plan.groups(self.part)
 
-    def clock(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
-        """Return the clock of a cell in the process of its buffer."""
-        return self._prepare(cell)
+    def clock(self, cell: Cell, stack: ExitStack, is_twin: bool = False) -> Clock | Untimed:
+        """Return the clock of a cell in the process of its buffer; of a twin in one of its own where buffers have."""
+        assert self.pool is not None
+        options, rows = self.options, self._rows.get(cell.contestant, 1)
+        seconds = options.sample if self.part in ALONE else 2 * options.sample
+        how = {"cell": cell, "seed": options.seed, "sample_seconds": seconds, "rows": rows}
+        return self.pool.prepare(self._open(cell, is_twin), **how)
 
     def twin(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
-        """Return a second clock, in a process of its own where the part has one for each buffer."""
-        return self._prepare(cell, is_twin=True)
-
-    def _prepare(self, cell: Cell, is_twin: bool = False) -> Clock | Untimed:
-        assert self.pool is not None
-        options, is_alone = self.options, self.part in ALONE
-        how = {"seed": options.seed, "sample_seconds": options.sample if is_alone else 2 * options.sample}
-        rows = self._rows.get(cell.contestant, 1)
-        return self.pool.prepare(self._open(cell, is_twin), cell=cell, rows=rows, **how)
+        """Return a second clock."""
+        return self.clock(cell, stack, is_twin=True)
 
     def _open(self, cell: Cell, is_twin: bool = False) -> tuple[object, ...]:
         """Open the process of a cell's buffer; return its key. WorkerError if it cannot be started."""

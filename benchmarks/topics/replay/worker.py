@@ -27,7 +27,7 @@ from ...cases import WrongAnswerError
 from ...clock import ALL_CPUS, Call, CallClock, Clock, pin_to
 from ...libraries import rows
 from ...libraries.base import Buffer, make, part_of
-from ...worker import NOT_HERE, installed, sentence_of, serve, threads
+from ...worker import NOT_HERE, Session, sentence_of, serve, threads
 from . import fault, filled, kind_of
 from .cells import ALONE, LEARNED, RETRIEVE
 from .jobs import ROTATING, Crew, CrewError, Job, Processes, Quota, Threads, rounds_of
@@ -231,12 +231,12 @@ MOST_ROWS = 65_536  # that balance tries
 BALANCE_SAMPLES = 11
 
 
-class _Session:
+class _Session(Session):
     """The buffers and crews of this process, and the clocks that have been prepared, by number."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._buffers: dict[str, Buffer] = {}
-        self._clocks: list[Clock] = []
         self._crews: dict[str, Crew] = {"threads": Threads(self._buffers), "processes": Processes(self._buffers)}
         self._faults: dict[str, str | None] = {}
 
@@ -256,12 +256,11 @@ class _Session:
             return {"skipped": str(error) or "not enough memory"}
         except Exception as error:  # whatever a library raises
             return {"failed": sentence_of(error)}
-        self._clocks.append(clock)
-        return {"number": len(self._clocks) - 1, "affinity": cpus, "note": note}
+        return self.keep(clock, affinity=cpus, note=note)
 
     def sample(self, number: int) -> dict[str, Any]:
         """Take one sample of a clock, in seconds of a call."""
-        clock = self._clocks[number]
+        clock = self.clocks[number]
         try:
             seconds = clock.sample()
         except (CrewError, *NOT_HERE) as error:
@@ -290,15 +289,6 @@ class _Session:
         clock = self._stretch([(role, key)], 0.02, rows=rows, batch=cell["batch"])
         clock.sample()
         return [clock.sample() for _ in range(BALANCE_SAMPLES)]
-
-    def forget(self) -> dict[str, Any]:
-        """Drop every clock; the buffers stay."""
-        self._clocks.clear()
-        return {}
-
-    def versions(self, packages: list[str]) -> dict[str, str]:
-        """Return the versions of those packages that are installed."""
-        return installed(packages)
 
     def _made(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **options: Any) -> str:
         """Make a buffer, once, after the check that its kind has passed; return its key."""
