@@ -64,7 +64,7 @@ class Session:
 
 
 class _Trees(Session):
-    """Clocks of trees."""
+    """Prepares trees and takes samples of their calls."""
 
     def prepare(
         self,

@@ -64,13 +64,13 @@ class WorkerClock:
     """A cell prepared in a process, which takes its samples.
 
     ``prepared`` is the process's answer when it prepared the cell, ``answers`` are those to each request for a sample:
-    "seconds" of a call, the "calls" where their number varies, and whatever else the module tells. ``how`` goes with
-    each request.
+    "seconds" of a call, the "calls" where their number varies, and whatever else the module says. ``arguments`` go
+    with each request.
     """
 
     worker: "Worker"
     prepared: dict[str, Any]
-    how: dict[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     answers: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     calls_per_sample: int = 0
 
@@ -82,14 +82,14 @@ class WorkerClock:
         return float(sample_at_once([self])[0]["seconds"])
 
 
-def sample_at_once(clocks: Sequence[WorkerClock], **how: Any) -> list[dict[str, Any]]:
+def sample_at_once(clocks: Sequence[WorkerClock], **arguments: Any) -> list[dict[str, Any]]:
     """Take a sample of each clock, all at the same time; return the processes' answers. FailedError where one failed.
 
-    ``how`` goes with each request besides the clock's own.
+    ``arguments`` go with each request besides the clock's own.
     """
     for clock in clocks:
         with contextlib.suppress(WorkerError):  # there will be no answer, which says why
-            clock.worker.send("sample", number=clock.prepared["number"], **clock.how, **how)
+            clock.worker.send("sample", number=clock.prepared["number"], **clock.arguments, **arguments)
     # Invariant: every request has its answer before any failure is raised, so that the processes can be asked again.
     answers = [clock.worker.try_to_receive() for clock in clocks]
     for clock, answer in zip(clocks, answers, strict=True):
@@ -263,7 +263,7 @@ class Pool:
             self._opened.pop(key, None)
 
     def close(self) -> None:
-        """End every process."""
+        """Close every process of the pool."""
         for worker in [*self._workers.values()]:
             self.drop(worker)
 

@@ -185,7 +185,7 @@ class Peers(Topic):
         reasons of those without a time; a line for each."""
         rows: dict[str, dict[int, float]] = {}
         absent: dict[str, str] = {}
-        for record in (one for one in found if one.primitive == PEER):
+        for record in (record for record in found if record.primitive == PEER):
             unchecked = ["unchecked"] if "validate" in record.options else []
             label = " ".join([record.contestant, record.dtype, *unchecked])
             if record.median_seconds is None:

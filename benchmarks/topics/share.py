@@ -109,7 +109,7 @@ class Share(Topic):
         clock = self.pool.prepare(key, "prepare" if "cell" in asked else "learn", stretch=stretch, **asked)
         if isinstance(clock, WorkerClock):
             stretch = max(stretch, 2 * clock.prepared["seconds"])
-            clock.how = {"cpus": ALL_CPUS[:1], "begin": 0.0, "stretch": stretch}
+            clock.arguments = {"cpus": ALL_CPUS[:1], "begin": 0.0, "stretch": stretch}
         return clock
 
     def twin(self, cell: Cell, stack: ExitStack) -> Clock | Untimed | None:

@@ -132,7 +132,7 @@ class ReplayBuffers(Topic):
         Yields the records of what was measured.
         """
         known = self.stamp.known(self.path)
-        before = [one.batch for one in known if (one.contestant, one.op) == (contestant, "balance insert")]
+        before = [record.batch for record in known if (record.contestant, record.op) == (contestant, "balance insert")]
         self._rows[contestant] = before[-1] if before else 1
         cells = [cell for group in self.cells() for cell in group if cell.contestant == contestant]
         cell = next((cell for cell in cells if cell.member[1] == BALANCED), cells[0])
@@ -226,12 +226,12 @@ def _rows(cells: Iterable[tuple[str, object, float]]) -> dict[str, dict[str, flo
 
 
 def _operations(found: Sequence[Record], default: str) -> dict[str, Any]:
-    rows = _rows((label(one), f"{one.op}({one.batch})", 1e6 * one.seconds) for one in found)
+    rows = _rows((label(record), f"{record.op}({record.batch})", 1e6 * record.seconds) for record in found)
     sums = {name: sum(map(row.get, SUMMED)) for name, row in rows.items() if {*SUMMED} <= {*row}}
     for name, total in sums.items():
         rows[name]["sum"] = total
-    steps = {label(one): one for one in found if one.op == "step"}
-    ours = {label(one) for one in found if one.contestant in (COMPILED, REUSED, IN_PYTHON)}
+    steps = {label(record): record for record in found if record.op == "step"}
+    ours = {label(record) for record in found if record.contestant in (COMPILED, REUSED, IN_PYTHON)}
     peers = sorted(sums.keys() - ours, key=sums.__getitem__)
     result: dict[str, Any] = {"us": rows}
     for role, name in [*(("best_peer", peer) for peer in peers[:1]), ("python", IN_PYTHON)]:
@@ -245,7 +245,7 @@ def _parts_of(found: Sequence[Record], default: str) -> dict[str, Any]:
     """Return what each step adds to the one before."""
     rows: dict[str, dict[str, float]] = {}
     for op, steps in UNTIL.items():
-        us = {one.options["until"]: 1e6 * one.seconds for one in found if one.op == op}
+        us = {record.options["until"]: 1e6 * record.seconds for record in found if record.op == op}
         if set(us) == set(steps):
             before = [0.0, *(us[step] for step in steps)]
             names = [*steps[:-1], LAST[op]]
@@ -254,30 +254,36 @@ def _parts_of(found: Sequence[Record], default: str) -> dict[str, Any]:
 
 
 def _batches(found: Sequence[Record], default: str) -> dict[str, Any]:
-    return {"us": _rows((f"{label(one)} {one.op}", one.batch, 1e6 * one.seconds) for one in found)}
+    return {"us": _rows((f"{label(record)} {record.op}", record.batch, 1e6 * record.seconds) for record in found)}
 
 
 def _memr(found: Sequence[Record], default: str) -> dict[str, Any]:
     """Return what rollouts take of each buffer, and the share of that in an environment step whose parts were all
     timed."""
-    rest = [one for one in found if "workload" in one.options]
+    rest = [record for record in found if "workload" in record.options]
     steps: dict[int, list[float]] = {}  # us of the other parts, by M
     for record in rest:
         steps.setdefault(record.options["rollouts"], []).append(1e6 * record.seconds)
     whole = {count: sum(parts) for count, parts in steps.items() if len(parts) == len(STEP_PARTS)}
     of_rest = [
-        (f"{one.options['workload']} {one.contestant} {one.op}", one.options["rollouts"], 1e6 * one.seconds)
-        for one in rest
+        (
+            f"{record.options['workload']} {record.contestant} {record.op}",
+            record.options["rollouts"],
+            1e6 * record.seconds,
+        )
+        for record in rest
     ]
-    cells = [(label(one), one.batch, 1e6 * one.seconds) for one in found if "workload" not in one.options]
+    cells = [
+        (label(record), record.batch, 1e6 * record.seconds) for record in found if "workload" not in record.options
+    ]
     shares = ((name, count, 100 * us / (us + whole[count])) for name, count, us in cells if count in whole)
     return {"us": _rows([*of_rest, *cells]), "percent": _rows(shares), "source": SHARED_WITH}
 
 
 def _pairs(found: Sequence[Record], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for work in dict.fromkeys(str(one.options["work"]) for one in found):
-        cells = {(label(one), one.op): one for one in found if one.options["work"] == work}
+    for work in dict.fromkeys(str(record.options["work"]) for record in found):
+        cells = {(label(record), record.op): record for record in found if record.options["work"] == work}
         result[work] = rows = {}
         for name, two in ((name, two) for (name, op), two in cells.items() if op == "two"):
             factors = {other: cells[name, other] for other in ("one", "apart") if (name, other) in cells}
@@ -294,9 +300,9 @@ def _factors(bases: dict[str, Record], record: Record) -> dict[str, Any]:
 def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     shapes: dict[str, dict[str, Record]] = {}
-    for one in found:
-        shape = f"{one.threads}, {1e6 * one.options['work_seconds']:.0f} us of work"
-        shapes.setdefault(shape + ", priorities retrieved" * (one.op == RETRIEVE), {})[label(one)] = one
+    for record in found:
+        shape = f"{record.threads}, {1e6 * record.options['work_seconds']:.0f} us of work"
+        shapes.setdefault(shape + ", priorities retrieved" * (record.op == RETRIEVE), {})[label(record)] = record
     for shape, cells in shapes.items():
         result[shape] = rows = {}
         for name, record in cells.items():
@@ -308,10 +314,10 @@ def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
 
 
 def _flush(found: Sequence[Record], default: str) -> dict[str, Any]:
-    def cell(one: Record) -> tuple[str, object, float]:
-        during = "learner during" if one.op == "learn" else f"{one.op} under load from"
-        column = one.options["rows"] if one.op == "learn" else one.batch
-        return f"{label(one)} {during} {one.options['beside']}", column, 1e9 * one.seconds / one.batch
+    def cell(record: Record) -> tuple[str, object, float]:
+        during = "learner during" if record.op == "learn" else f"{record.op} under load from"
+        column = record.options["rows"] if record.op == "learn" else record.batch
+        return f"{label(record)} {during} {record.options['beside']}", column, 1e9 * record.seconds / record.batch
 
     return {"ns_per_row": _rows(map(cell, found))}
 
@@ -320,7 +326,9 @@ def _sharded(found: Sequence[Record], default: str) -> dict[str, Any]:
     steps = {record.contestant: record for record in found}
     us = _rows((name, "step", 1e6 * record.seconds) for name, record in steps.items())
     ours = steps.pop(SHARDED, None)
-    return {"us": us} | ({"speedups": {name: stats.speedup(one, ours) for name, one in steps.items()}} if ours else {})
+    return {"us": us} | (
+        {"speedups": {name: stats.speedup(record, ours) for name, record in steps.items()}} if ours else {}
+    )
 
 
 _SUMMARIES = (_operations, _sharded, _parts_of, _batches, _memr, _pairs, _parallel, _parallel, _flush)

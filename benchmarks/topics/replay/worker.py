@@ -129,7 +129,9 @@ class SharedRun:
         self.calls_per_sample = max(1, min(outcome.iterations for outcome in outcomes))
         if shares := jobs[0].quota:
             done = sum(
-                job.batch * one.iterations for job, one in zip(jobs, outcomes, strict=True) if job.role == RETRIEVE
+                job.batch * outcome.iterations
+                for job, outcome in zip(jobs, outcomes, strict=True)
+                if job.role == RETRIEVE
             )
             self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else None
             return (max(outcome.ended for outcome in outcomes) - begin) / shares.total
@@ -275,22 +277,24 @@ class _Session(Session):
         pin_to(ALL_CPUS, threads())
         try:
             key = self._shared(cell, seed)
-            learn, few, many = (self._alone(*job, key, cell) for job in (("learner", 1), ("actor", 1), ("actor", more)))
-            one = statistics.median(few)
-            a_row = max((statistics.median(many) - one) / (more - 1), 1e-12)
-            rows = min(MOST_ROWS, most, max(1, round(1 + (statistics.median(learn) - one) / a_row)))
-            return {"rows": rows, "insert": self._alone("actor", rows, key, cell), "learn": learn}
+            learn, few, many = (
+                self._time_alone(*job, key, cell) for job in (("learner", 1), ("actor", 1), ("actor", more))
+            )
+            least = statistics.median(few)
+            a_row = max((statistics.median(many) - least) / (more - 1), 1e-12)
+            rows = min(MOST_ROWS, most, max(1, round(1 + (statistics.median(learn) - least) / a_row)))
+            return {"rows": rows, "insert": self._time_alone("actor", rows, key, cell), "learn": learn}
         except CrewError as error:
             return {"failed": str(error)}
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
 
-    def _alone(self, role: str, rows: int, key: str, cell: dict[str, Any]) -> list[float]:
+    def _time_alone(self, role: str, rows: int, key: str, cell: dict[str, Any]) -> list[float]:
         clock = self._stretch([(role, key)], 0.02, rows=rows, batch=cell["batch"])
         clock.sample()
         return [clock.sample() for _ in range(BALANCE_SAMPLES)]
 
-    def _made(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **options: Any) -> str:
+    def _make_buffer(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **options: Any) -> str:
         """Make a buffer, once, after the check that its kind has passed; return its key."""
         name = cell["contestant"]
         options |= {option: cell["options"][option] for option in ("strategy",) if option in cell["options"]}
@@ -308,12 +312,12 @@ class _Session(Session):
     def _operation(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> CallClock:
         if "workload" in cell["options"]:
             return part_of_step(cell, seed, sample_seconds)
-        buffer = self._buffers[self._made("alone", cell, seed)]
+        buffer = self._buffers[self._make_buffer("alone", cell, seed)]
         buffer = cut(buffer, cell["op"], cell["options"].get("until", "whole"))
         return Operation(buffer, cell["op"], cell["batch"], sample_seconds)
 
     def _shared(self, cell: dict[str, Any], seed: int, key: str = "first") -> str:
-        return self._made(key, cell, seed, shared=True)
+        return self._make_buffer(key, cell, seed, shared=True)
 
     def _stretch(
         self, roles: Sequence[tuple[str, str]], seconds: float, is_slowest: bool = True, **job: Any
@@ -343,7 +347,7 @@ class _Session(Session):
     def _parallel(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         mode, options = cell["part"], cell["options"]
         more = {"shared": True} if mode == "processes" else {}
-        key = self._made(mode, cell, seed, is_full=False, **more)
+        key = self._make_buffer(mode, cell, seed, is_full=False, **more)
         seconds = options["work_seconds"]
         role = RETRIEVE if cell["op"] == RETRIEVE else "learner"
         job = Job(key, role, 0, 1, cell["batch"], (), "sleeping" if seconds else "none", seconds)
