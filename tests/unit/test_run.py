@@ -213,7 +213,8 @@ def test_versions_of_libraries_in_another_environment_stand_in_the_evidence(tmp_
 
 
 CHECKOUT = {
-    "benchmarks/timing.py": "from impls import trees\nfrom .replay.clock import tick\nfrom dse.platforms import memory",
+    "benchmarks/timing.py": "from impls import trees\nfrom .topics.replay.clock import tick\n"
+    "from dse.platforms import memory",
     "benchmarks/topics/replay/clock.py": 'WORKER = "benchmarks.topics.peers.worker"',
     "benchmarks/topics/peers/worker.py": "def work(): import impls.training.loop",
     "benchmarks/reporting.py": "one = 1",
@@ -381,7 +382,7 @@ def test_progress_is_of_all_cells_and_says_what_was_measured_last(tmp_path, monk
     monkeypatch.setattr("impls.terminal.EVERY_SECONDS", 0.0)
     counted(tmp_path / "a.jsonl", [1])
     assert capsys.readouterr().err == ""
-    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", told=lambda number: f"number {number}", options=QUIET)
+    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", describe=lambda number: f"number {number}", options=QUIET)
     lines = [line.split(" after")[0] + line.partition(" s")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines == ["1 of 2 cells (50%)", "2 of 2 cells (100%); number 2"]
 
@@ -426,10 +427,16 @@ def test_a_buffer_strategy_or_part_that_would_not_be_measured_is_refused(words, 
     assert "leave nothing to measure of" in capsys.readouterr().err
 
 
+PYTHON = f"--python {sys.executable}"
 MEASURING = (
-    *("sweep --preset quick", "profile --workload cartpole_dqn", "run share --workload cartpole_dqn", "run replay"),
-    *("transports", "arrangements", "learning", f"peers --python {sys.executable}", "peers --training"),
-    *(f"plugins --python {sys.executable}", f"plugins --learning --python {sys.executable}"),
+    *(
+        "sweep --preset quick",
+        "profile --workload cartpole_dqn",
+        f"peers {PYTHON}",
+        "run share --workload cartpole_dqn",
+    ),
+    *("run replay", "run transports", "run arrangements", "run learning", "run loops", f"run plugins {PYTHON}"),
+    f"run plugins --learning {PYTHON}",
 )
 
 
