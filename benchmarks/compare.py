@@ -136,7 +136,7 @@ def _install(name: str, python: Path, source: Path) -> None:
         raise BrokenCommitError(f"{name} does not install; pip said what is above")
     try:
         with Worker(python, [suite()]) as worker:
-            worker.forget()
+            worker.ask("forget")
     except WorkerError as error:
         raise BrokenCommitError(f"{name} installs, but cannot be timed: {error}") from None
 
@@ -348,11 +348,11 @@ def _warm(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> list[
         try:
             with _worker(side) as worker:
                 for cell in cells:
-                    clock = worker.prepare(cell.case, seed)
+                    clock = worker.prepare(case=cell.case, seed=seed)
                     if isinstance(clock, Untimed) and not cell.untimed:
                         cell.untimed = f"{side.name}: {clock.reason}"
                         gone += [cell] if side is sides[1] else []
-                    worker.forget()
+                    worker.ask("forget")
         except WorkerError as error:
             raise BrokenCommitError(f"{side.name} installs, but cannot be timed: {error}") from None
     return gone
@@ -365,7 +365,7 @@ def _round(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None
         workers = [stack.enter_context(_worker(side)) for side in (*sides, sides[0])]
         for which in rng.permutation(len(cells)):
             cell = cells[which]
-            clocks = [worker.prepare(cell.case, seed) for worker in workers]
+            clocks = [worker.prepare(case=cell.case, seed=seed) for worker in workers]
             timed = [clock for clock in clocks if isinstance(clock, WorkerClock)]
             if len(timed) < len(workers):
                 raise BrokenCommitError(f"{label(cell.case)} could be timed once, and then not again")
@@ -376,7 +376,7 @@ def _round(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None
             for values, sample in zip((cell.base, cell.new, cell.again), samples, strict=True):
                 values.append(statistics.median(sample))
             for worker in workers:
-                worker.forget()
+                worker.ask("forget")
 
 
 def _worker(side: Installed) -> Worker:

@@ -4,7 +4,7 @@ import inspect
 import math
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from .clock import Clock
 from .run import Stamp, Tally, file_of, latest, run, show
 from .sentinels import Sentinels
 from .timing import Timing, interleave
-from .workers import Untimed
+from .workers import FailedError, Pool, Untimed, WorkerClock, WorkerError
 
 DIRECT = ("peers", "profile")
 """Topics that are commands themselves; all others follow the command ``run``."""
@@ -32,6 +32,8 @@ class Topic:
     """
 
     primitive: str = ""
+    module: ClassVar[str] = ""
+    """Module of the processes that measure, if any do: ``pool`` has them."""
     unit: str = "cell"
     example: ClassVar[str] = ""
     """Words that may follow the command, for its help."""
@@ -51,6 +53,9 @@ class Topic:
         self.facts: Mapping[str, Any] = {}  # what all records say of their machine besides
         self.libraries: Sequence[Path] = ()  # interpreters whose packages are timed
         self.budget = 0.0  # seconds of sampling a cell
+        self.pool: Pool | None = None
+        self.packages: dict[str, dict[str, str]] = {}  # versions in the processes of a contestant, where they are known
+        self.path = Path()  # the file of records, once it is measured into
 
     @classmethod
     def add_options(cls, parser: ArgumentParser) -> None:
@@ -75,23 +80,38 @@ class Topic:
         """Return the cells in groups: those of a group take turns, or are read from one run."""
         raise NotImplementedError
 
+    def stamp_of(self, cell: Any) -> Stamp:
+        """Return the stamp of a cell's records, which has the versions of what the cell is made with."""
+        packages = self.packages.get(cell.contestant)
+        return self.stamp.for_packages(packages) if packages else self.stamp
+
     def key(self, cell: Any) -> str:
         """Return the key by which a cell's record is found again."""
-        return self.stamp.cell(cell)
+        return self.stamp_of(cell).cell(cell)
 
     def describe(self, cell: Any) -> str | None:
         """Describe a cell for the progress, by its ``label`` if it has one; None: by its key."""
         return getattr(cell, "label", None)
 
+    def print_only(self) -> bool:
+        """Print what the options ask for in place of measuring, if they do; return whether they did."""
+        return False
+
     def open(self, stack: ExitStack) -> None:
         """Start what the cells are measured by; what is opened is closed with the stack. Not called by a dry run."""
+        if self.module:
+            self.pool = Pool(self.module)
+            stack.callback(self.pool.close)
+
+    def finish(self) -> None:
+        """Do what is left once the cells are measured and their records kept. Not called by a dry run."""
 
     def clock(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
         """Return the clock of a cell that is ready to be timed, or why there is none; the stack ends with the group."""
         raise NotImplementedError
 
-    def twin(self, cell: Any, stack: ExitStack) -> Clock | Untimed:
-        """Return a second clock of a cell, for the A/A pair that gives a run its noise floor."""
+    def twin(self, cell: Any, stack: ExitStack) -> Clock | Untimed | None:
+        """Return a second clock of a cell, for the A/A pair that gives a run its noise floor; None for no pair."""
         return self.clock(cell, stack)
 
     def run(self, cells: Sequence[Any]) -> Mapping[str, Sequence[float]] | Untimed:
@@ -104,43 +124,76 @@ class Topic:
 
     def locate(self, cell: Any, clock: Clock | None) -> dict[str, Any]:
         """Return the facts of a cell's record: the CPUs that it was kept on, its device."""
-        return {}
+        return {"affinity": clock.prepared["affinity"]} if isinstance(clock, WorkerClock) else {}
+
+    def refused(self, cell: Any, why: Untimed) -> Iterator[Record]:
+        """Yield the records of a cell that has no time."""
+        yield self.stamp_of(cell).record(cell, why.status, reason=why.reason)
+
+    def timed(self, cell: Any, clock: Clock | None, timing: Timing, **twin: Any) -> Iterator[Record]:
+        """Yield the records of a cell's time; ``twin`` is what the record of an A/A twin has of its own."""
+        reason = self.explain(cell, clock, timing)
+        yield self.stamp_of(cell).timed(cell, timing, self.locate(cell, clock), reason=reason, **twin)
 
     def measure(self, cells: Sequence[Any]) -> Iterator[Record]:
-        """Yield the records of a group: what has no time and why, the times, and the A/A twin of the first clock."""
+        """Yield the records of a group: what has no time and why, the times, and the A/A twin of the first clock.
+
+        Where a sample fails, its cell has no time and the others are measured again.
+        """
         if type(self).run is not Topic.run:
             yield from self._read(cells)
             return
-        with ExitStack() as stack:
-            ready: list[tuple[Any, Clock]] = []
-            for cell in cells:
-                clock = self.clock(cell, stack)
-                if isinstance(clock, Untimed):
-                    yield self.stamp.record(cell, clock.status, reason=clock.reason)
-                else:
-                    ready.append((cell, clock))
-            twin = self.twin(ready[0][0], stack) if ready else None
-            if twin is not None and not isinstance(twin, Untimed):
-                ready.append((ready[0][0], twin))
-            timings = interleave(
-                [clock for _, clock in ready], self.budget * len(ready), getattr(self.options, "seed", 0)
-            )
-        for (cell, clock), timing in zip(ready, timings, strict=True):
-            again = {"primitive": f"{self.stamp.primitive}_again"} if clock is twin else {}
-            reason = self.explain(cell, clock, timing)
-            yield self.stamp.timed(cell, timing, self.locate(cell, clock), reason=reason, **again)
+        left = list(cells)
+        # Invariant: each cell that is not in ``left`` has a record.
+        while left:
+            with ExitStack() as stack:
+                if self.pool:
+                    stack.callback(self.pool.forget)
+                ready: list[tuple[Any, Clock]] = []
+                for cell in [*left]:
+                    clock = self._try(self.clock, cell, stack)
+                    if isinstance(clock, Untimed):
+                        left.remove(cell)
+                        yield from self.refused(cell, clock)
+                    else:
+                        ready.append((cell, clock))
+                twin = self._try(self.twin, ready[0][0], stack) if ready else None
+                if twin is not None and not isinstance(twin, Untimed):
+                    ready.append((ready[0][0], twin))
+                try:
+                    seed = getattr(self.options, "seed", 0)
+                    timings = interleave([clock for _, clock in ready], self.budget * len(ready), seed)
+                except FailedError as error:
+                    failed = next(
+                        cell for cell, clock in ready if error.clock in (clock, *getattr(clock, "members", ()))
+                    )
+                    left.remove(failed)
+                    if self.pool:
+                        self.pool.drop(error.clock.worker)
+                    yield from self.refused(failed, Untimed("failed", str(error)))
+                    continue
+            for (cell, clock), timing in zip(ready, timings, strict=True):
+                again = {"primitive": f"{self.stamp_of(cell).primitive}_again"} if clock is twin else {}
+                yield from self.timed(cell, clock, timing, **again)
+            return
+
+    @staticmethod
+    def _try(make: Callable[..., Clock | Untimed | None], cell: Any, stack: ExitStack) -> Any:
+        """Return a clock, or that it failed where a process has died or its first sample failed."""
+        try:
+            return make(cell, stack)
+        except WorkerError as error:
+            return Untimed("failed", str(error))
 
     def _read(self, cells: Sequence[Any]) -> Iterator[Record]:
         done = self.run(cells)
         for cell in cells:
             if isinstance(done, Untimed):
-                yield self.stamp.record(cell, done.status, reason=done.reason)
+                yield from self.refused(cell, done)
             elif samples := done.get(cell.op):
-                timing = Timing(tuple(samples), 1)
-                reason = self.explain(cell, None, timing)
-                yield self.stamp.timed(cell, timing, self.locate(cell, None), reason=reason)
+                yield from self.timed(cell, None, Timing(tuple(samples), 1))
             else:
-                yield self.stamp.record(cell, "skipped", reason="the run was too short to read it")
+                yield from self.refused(cell, Untimed("skipped", "the run was too short to read it"))
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
         """Return what JSON has besides the times, and lines to print; without lines the fastest of each operation."""
@@ -158,16 +211,21 @@ def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
     failed, 2 nothing has a time. RecordError or ValueError where it cannot be measured."""
     options = parser_for(kind).parse_args(words)
     topic = kind(options)
+    if topic.print_only():
+        return 0
     path, tally = file_of(options, topic.file), Tally(0)
     parts = topic.parts()
     for part in parts:
         with ExitStack() as stack:
+            part.path = path
             if not options.dry_run:
                 part.open(stack)
             sentinels = Sentinels() if part.has_sentinels else None
             how: dict[str, Any] = {"name": part.key, "unit": part.unit, "describe": part.describe}
             how |= {"most_seconds": part.most_seconds, "sentinels": sentinels, "resumes": part.resumes}
             tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
+            if not options.dry_run:
+                part.finish()
     stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
     found, lines = topic.summarize(latest(record for stamp in stamps for record in stamp.known(path)))
     return show(tally, path, options, found, lines)

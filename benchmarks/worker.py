@@ -23,7 +23,7 @@ from typing import Any
 import impls
 
 from .cases import Case, WrongAnswerError, prepare
-from .clock import Clock, SharedClock, clock_of, pin
+from .clock import LEAST_SAMPLE_SECONDS, Clock, SharedClock, clock_of, pin
 
 NOT_HERE = (RuntimeError, ValueError, MemoryError)
 """What is raised where something cannot be had here, which is no fault."""
@@ -42,14 +42,39 @@ def serve(session: Any) -> int:
     return 0
 
 
-class _Session:
+class Session:
     """The clocks that have been prepared, by number."""
 
     def __init__(self) -> None:
-        self._clocks: list[Clock] = []
+        self.clocks: list[Clock] = []
 
-    def prepare(self, case: dict[str, Any], seed: int, least_seconds: float, callers: int, cpus: int) -> dict[str, Any]:
-        """Make a clock for a case; ``callers`` threads call its tree at once (0: this thread alone)."""
+    def keep(self, clock: Clock, **answer: Any) -> dict[str, Any]:
+        """Keep a clock; return the answer with its number."""
+        self.clocks.append(clock)
+        return {"number": len(self.clocks) - 1, **answer}
+
+    def forget(self) -> dict[str, Any]:
+        """Drop every clock with what it alone holds."""
+        self.clocks.clear()
+        return {}
+
+    def versions(self, packages: list[str]) -> dict[str, str]:
+        """Return the versions of those packages that are installed."""
+        return installed(packages)
+
+
+class _Trees(Session):
+    """Prepares trees and takes samples of their calls."""
+
+    def prepare(
+        self,
+        case: dict[str, Any],
+        seed: int,
+        least_seconds: float = LEAST_SAMPLE_SECONDS,
+        callers: int = 0,
+        cpus: int = 1,
+    ) -> dict[str, Any]:
+        """Make a clock for a case, on some CPUs; ``callers`` threads call its tree at once (0: this thread alone)."""
         affinity = pin(cpus, threads())
         try:
             prepared = prepare(Case(**case), seed, maker(case["contestant"]))
@@ -58,17 +83,11 @@ class _Session:
             return {"failed": str(error)}
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
-        self._clocks.append(clock)
-        return {"number": len(self._clocks) - 1, "calls": clock.calls_per_sample, "affinity": affinity}
+        return self.keep(clock, calls=clock.calls_per_sample, affinity=affinity)
 
     def sample(self, number: int) -> dict[str, float]:
         """Take one sample of a clock, in seconds of a call."""
-        return {"seconds": self._clocks[number].sample()}
-
-    def forget(self) -> dict[str, Any]:
-        """Drop every prepared clock with its tree."""
-        self._clocks.clear()
-        return {}
+        return {"seconds": self.clocks[number].sample()}
 
     def accuracy(self, contestant: str, dtype: str, seed: int) -> dict[str, Any]:
         """Return every check of a tree, or why there is none."""
@@ -78,10 +97,6 @@ class _Session:
             return {"checks": accuracy.checks(maker(contestant), contestant, dtype, seed)}
         except NOT_HERE as error:
             return {"skipped": str(error)}
-
-    def versions(self, packages: list[str]) -> dict[str, str]:
-        """Return the versions of those packages that are installed."""
-        return installed(packages)
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
@@ -114,4 +129,4 @@ def maker(contestant: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(_Session()))
+    sys.exit(serve(_Trees()))

@@ -1,5 +1,9 @@
-"""The owner's end of worker processes: environments of their own, prepared cases, samples on request."""
+"""The owner's end of processes that measure: environments of their own, prepared cells, samples on request.
 
+Topics measure by a ``Pool``, the clocks that it prepares and nothing else, so that another place can measure for them.
+"""
+
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,15 +13,12 @@ import sys
 import tempfile
 import threading
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from dse.records import RecordError
 from impls.exits import FAULT
-
-from .cases import Case
-from .clock import LEAST_SAMPLE_SECONDS
 
 ROOT = Path(__file__).parents[1]  # the checkout
 ONE_THREAD = {
@@ -50,18 +51,53 @@ def refusal(answer: dict[str, Any]) -> Untimed | None:
     return next((Untimed(status, answer[status]) for status in ("skipped", "failed") if status in answer), None)
 
 
-@dataclasses.dataclass(frozen=True)
+class FailedError(WorkerError):
+    """A sample of ``clock`` failed; the message says why. It may be of the ``members`` of a clock of several."""
+
+    def __init__(self, clock: "WorkerClock", reason: str) -> None:
+        super().__init__(reason)
+        self.clock = clock
+
+
+@dataclasses.dataclass(eq=False)
 class WorkerClock:
-    """A case prepared in a worker, which takes its samples."""
+    """A cell prepared in a process, which takes its samples.
+
+    ``prepared`` is the process's answer when it prepared the cell, ``answers`` are those to each request for a sample:
+    "seconds" of a call, the "calls" where their number varies, and whatever else the module says. ``arguments`` go
+    with each request.
+    """
 
     worker: "Worker"
-    number: int
-    calls_per_sample: int
-    affinity: list[int]
+    prepared: dict[str, Any]
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    answers: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    calls_per_sample: int = 0
+
+    def __post_init__(self) -> None:
+        self.calls_per_sample = self.prepared.get("calls", 0)
 
     def sample(self) -> float:
-        """Take one more sample; return the seconds of a call."""
-        return float(self.worker.ask("sample", number=self.number)["seconds"])
+        """Take one more sample; return the seconds of a call. FailedError where that failed."""
+        return float(sample_at_once([self])[0]["seconds"])
+
+
+def sample_at_once(clocks: Sequence[WorkerClock], **arguments: Any) -> list[dict[str, Any]]:
+    """Take a sample of each clock, all at the same time; return the processes' answers. FailedError where one failed.
+
+    ``arguments`` go with each request besides the clock's own.
+    """
+    for clock in clocks:
+        with contextlib.suppress(WorkerError):  # there will be no answer, which says why
+            clock.worker.send("sample", number=clock.prepared["number"], **clock.arguments, **arguments)
+    # Invariant: every request has its answer before any failure is raised, so that the processes can be asked again.
+    answers = [clock.worker.try_to_receive() for clock in clocks]
+    for clock, answer in zip(clocks, answers, strict=True):
+        if "failed" in answer:
+            raise FailedError(clock, answer["failed"])
+        clock.calls_per_sample = answer.get("calls", clock.calls_per_sample)
+        clock.answers.append(answer)
+    return answers
 
 
 def has_libraries(options: Namespace, is_needed: bool = False) -> bool:
@@ -116,9 +152,10 @@ class Worker:
         return self.receive()
 
     def send(self, what: str, **arguments: Any) -> None:
-        """Send a request whose answer is received later. WorkerError if the process has died."""
+        """Send a request, where a cell may be a dataclass; its answer is received later. WorkerError if it has died."""
+        line = json.dumps({"do": what, **arguments}, default=dataclasses.asdict)
         try:
-            print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)
+            print(line, file=self._process.stdin, flush=True)
         except BrokenPipeError:
             raise self._death() from None
 
@@ -129,22 +166,17 @@ class Worker:
             raise self._death()
         return dict(json.loads(answer))
 
-    def prepare(
-        self, case: Case, seed: int, least_seconds: float = LEAST_SAMPLE_SECONDS, callers: int = 0, cpus: int = 1
-    ) -> WorkerClock | Untimed:
-        """Prepare a case there, on some CPUs; return its clock, or why it cannot be timed.
+    def try_to_receive(self) -> dict[str, Any]:
+        """Return the answer to the oldest request, "failed" where the process has died."""
+        try:
+            return self.receive()
+        except WorkerError as error:
+            return {"failed": str(error)}
 
-        ``callers`` threads of the process call it at once; with 0 its main thread does.
-        """
-        how = {"seed": seed, "least_seconds": least_seconds, "callers": callers, "cpus": cpus}
-        answer = self.ask("prepare", case=dataclasses.asdict(case), **how)
-        if refused := refusal(answer):
-            return refused
-        return WorkerClock(self, answer["number"], answer["calls"], answer["affinity"])
-
-    def forget(self) -> None:
-        """Let the process drop every prepared case."""
-        self.ask("forget")
+    def prepare(self, what: str = "prepare", **arguments: Any) -> WorkerClock | Untimed:
+        """Prepare a cell there; return its clock, or why it cannot be timed. WorkerError if the process has died."""
+        answer = self.ask(what, **arguments)
+        return refusal(answer) or WorkerClock(self, answer)
 
     def _death(self) -> WorkerError:
         code = self._process.wait()
@@ -175,6 +207,65 @@ class Bounded(Worker):
         """End the process and close its pipes, once."""
         if not self._errors.closed:
             super().close()
+
+
+class Pool:
+    """Processes that measure, each with a key: they run one module, whose session answers requests (``worker.serve``).
+
+    ``open`` starts the process of a key, ``prepare`` makes the clock of a cell there, the clock's ``sample`` times it,
+    ``forget`` lets all processes drop their clocks, ``drop`` ends one that may hang, ``close`` ends all. A process that
+    does not answer in ``limit_seconds`` is killed.
+    """
+
+    def __init__(self, module: str, limit_seconds: float = Bounded.limit_seconds) -> None:
+        self._module, self._limit_seconds = module, limit_seconds
+        self._workers: dict[Hashable, Bounded] = {}
+        self._opened: dict[Hashable, dict[str, Any]] = {}
+
+    def open(self, key: Hashable, python: Path, what: str, **arguments: Any) -> dict[str, Any]:
+        """Start the process of a key by an interpreter and send its first request, unless that is done; return the
+        answer to it. WorkerError if the process cannot be started."""
+        if key not in self._opened:
+            worker = self._workers[key] = Bounded(python, module=self._module)
+            worker.limit_seconds = self._limit_seconds
+            try:
+                self._opened[key] = worker.ask(what, **arguments)
+            except WorkerError:
+                self.drop(worker)
+                raise
+        return self._opened[key]
+
+    def prepare(self, key: Hashable, what: str = "prepare", **arguments: Any) -> WorkerClock | Untimed:
+        """Prepare a cell in the process of a key, which is open; return its clock, or why it cannot be timed."""
+        try:
+            return self._workers[key].prepare(what, **arguments)
+        except WorkerError as error:
+            self.drop(self._workers[key])
+            return Untimed("failed", str(error))
+
+    def ask(self, key: Hashable, what: str, **arguments: Any) -> dict[str, Any]:
+        """Send any other request to the process of a key, which is open; return its answer. WorkerError if it died."""
+        return self._workers[key].ask(what, **arguments)
+
+    def forget(self) -> None:
+        """Let every process drop its clocks; one that has died meanwhile is started again when it is needed."""
+        for worker in [*self._workers.values()]:
+            try:
+                worker.ask("forget")
+            except WorkerError:
+                self.drop(worker)
+
+    def drop(self, worker: Worker) -> None:
+        """End a process, for it may hang; whoever needs its key opens another."""
+        worker.close()
+        for key in [key for key, own in self._workers.items() if own is worker]:
+            del self._workers[key]
+            self._opened.pop(key, None)
+
+    def close(self) -> None:
+        """Close every process of the pool."""
+        for worker in [*self._workers.values()]:
+            self.drop(worker)
 
 
 def ask_once(python: Path, module: str, limit_seconds: float, what: str, **arguments: Any) -> dict[str, Any]:

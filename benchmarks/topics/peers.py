@@ -6,30 +6,29 @@ their own and runs this; records go to results/<machine>/peers.jsonl, the checks
 the same command resumes where it stopped.
 """
 
-import argparse
 import dataclasses
-import functools
 import json
+import math
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import impls
 from dse import accuracy, platforms
 from dse.accuracy import ACCURACY_FILE, Accuracy
-from dse.records import Record, RecordError, Status
+from dse.records import Record
 
-from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from ..arguments import add_list, add_numbers, add_python, among, at_least
 from ..cases import Case
+from ..clock import Clock
 from ..libraries.base import Tree, roles, tree_names
-from ..run import Stamp, Tally, file_of, latest, run, show
-from ..sentinels import Sentinels
-from ..timing import Timing, interleave
-from ..workers import Untimed, Worker, WorkerClock, WorkerError, has_libraries
+from ..run import Stamp
+from ..timing import Timing
+from ..topic import Topic
+from ..workers import Pool, Untimed, WorkerClock, has_libraries
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
-FILE = "peers.jsonl"
 OURS: tuple[dict[str, Any], ...] = (
     {"contestant": "numba"},
     {"contestant": "numba", "dtype": "float64"},
@@ -63,175 +62,141 @@ def _libraries() -> dict[str, type[Tree]]:
     return {name: roles(Tree)[name] for name in tree_names()}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, or list the libraries; return the exit code: 0 done, 1 where cells failed.
-
-    RecordError where that cannot be done.
-    """
-    options = _parser().parse_args(arguments)
-    if options.list:
-        return _list(options.json)
-    has_libraries(options, is_needed=True)
-    path, asked = file_of(options, FILE), {"budget": options.budget, "seed": options.seed}
-    stamp = Stamp.of_this_run(__name__, PEER, [options.python], asked)
-    try:
-        with ExitStack() as stack:
-            opened = functools.partial(_opened, stack, options, stamp)
-            members = [opened(fields) for fields in implementations(options.contestants)]
-            tally = _run(members, opened(members[0].fields), path, options)
-            if options.accuracy and not options.dry_run:
-                checks = [check for member in members for check in member.checks(options.seed)]
-                accuracy.write(checks, path.with_name(ACCURACY_FILE))
-    except WorkerError as error:
-        raise RecordError(
-            f"{error}; what is measured is kept: run it again to continue, or choose with --contestants"
-        ) from None
-    found = _summary(latest(stamp.known(path)), options.capacity)
-    return show(tally, path, options, found, _lines(found, path, options))
-
-
 @dataclasses.dataclass(frozen=True)
-class _Member:
-    """An implementation, its process, and how its records are stamped."""
+class Cell(Case):
+    """A case of an implementation, under the names of a record; ``threads`` of Python's share a tree of ``SHARED``."""
 
-    fields: dict[str, Any]
-    worker: Any  # None where cells are only listed
-    stamp: Stamp
-    callers: int = 0
+    primitive: str = PEER
 
-    def case(self, op: str, capacity: int, batch: int) -> Case:
-        """Return one of its cells."""
-        return Case(op=op, capacity=capacity, batch=batch, **self.fields)
+    @property
+    def member(self) -> tuple[str, ...]:
+        """Return what has a process of its own: an implementation as it is set, and the A/A twin of the first."""
+        return self.contestant, self.dtype, str(self.options), str(self.primitive == AGAIN)
 
-    def measuring(self, primitive: str, callers: int = 0) -> Self:
-        """Return the member measuring a primitive, its tree called by ``callers`` threads (0: the process's own)."""
-        return dataclasses.replace(self, stamp=dataclasses.replace(self.stamp, primitive=primitive), callers=callers)
 
-    def clock(self, case: Case, seed: int) -> WorkerClock | Untimed:
-        """Return a cell ready to be timed, or why it is not."""
-        cpus = max(CALLERS) if self.callers else 1
-        clock = self.worker.prepare(case, seed, SAMPLE_SECONDS, self.callers, cpus)
+class Peers(Topic):
+    """Draws and updates of every tree, in processes of their own."""
+
+    primitive, module = PEER, "benchmarks.worker"
+    example = "--contestants numba,tianshou,torchrl"
+    seed_of = "inputs and order"
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the implementations, the sizes, the checks and the list of libraries."""
+        known = among("implementation", *impls.names(), *_libraries())
+        chosen = "libraries, or trees of ours (default: all libraries and usual trees)"
+        add_list(parser, "contestants", known, help=chosen)
+        add_list(parser, "batches", at_least(1, "B"), default=BATCHES, help="elements of a call B, at --capacity")
+        add_list(parser, "capacities", at_least(1, "N"), default=CAPACITIES, help=f"leaves N, at B = {BATCH}")
+        seconds = (0.6, "seconds of sampling a cell")
+        add_numbers(parser, capacity=(CAPACITY, "leaves N over the batches"), budget=seconds)
+        add_python(parser)
+        parser.add_argument("--no-accuracy", dest="accuracy", action="store_false", help="leave the checks out")
+        parser.add_argument("--list", action="store_true", help="only list the libraries, their rules and limits")
+
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        has_libraries(options, is_needed=not options.list)
+        self.asked, self.libraries = {"budget": options.budget, "seed": options.seed}, [options.python]
+        self.budget = options.budget
+
+    def print_only(self) -> bool:
+        """Print what each adapter states of its library, where that is asked for."""
+        rows = [
+            {"name": name, "package": kind.package, "rule": kind.rule, "sums": "/".join(kind.dtypes)}
+            | {"limits": kind.limits}
+            for name, kind in _libraries().items()
+        ]
+        if self.options.list and self.options.json:
+            print(json.dumps(rows))
+        elif self.options.list:
+            for row in rows:
+                print(f"{row['name']:10} {row['sums']:16} {row['rule']}")
+                print("".join(f"{'':27} {limit}\n" for limit in row["limits"]), end="")
+        return bool(self.options.list)
+
+    def cells(self) -> list[list[Cell]]:
+        """Return a group for each shape and operation: all implementations, and the twin of the first. In the last
+        group several threads share each tree."""
+        options, members = self.options, implementations(self.options.contestants)
+        shapes = [(options.capacity, batch) for batch in options.batches]
+        shapes += [(capacity, BATCH) for capacity in options.capacities]
+        once = [*members, members[0] | {"primitive": AGAIN}]
+        groups = [
+            [Cell(op=op, capacity=capacity, batch=batch, **fields) for fields in once]
+            for capacity, batch in shapes
+            for op in ("draw", "update")
+        ]
+        shape: dict[str, Any] = {"capacity": options.capacity, "batch": SHARED_BATCH, "primitive": SHARED}
+        shared = [Cell(op="draw", threads=count, **shape, **fields) for fields in members for count in CALLERS]
+        return [*groups, shared]
+
+    def stamp_of(self, cell: Cell) -> Stamp:
+        """Return the stamp of a cell's primitive."""
+        return dataclasses.replace(super().stamp_of(cell), primitive=cell.primitive)
+
+    def clock(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
+        """Return the clock of a cell in the process of its implementation."""
+        pool, case = self._open(cell), dataclasses.asdict(cell) | {"threads": 1}
+        is_shared = case.pop("primitive") == SHARED
+        how = {"callers": cell.threads, "cpus": max(CALLERS)} if is_shared else {}
+        how |= {"seed": self.options.seed, "least_seconds": SAMPLE_SECONDS}
+        clock = pool.prepare(cell.member, case=case, **how)
         if isinstance(clock, WorkerClock) and (seconds := clock.sample()) > LONGEST_CALL_SECONDS:
             return Untimed("skipped", f"one call takes {seconds:.2g} s")
         return clock
 
-    def record(self, case: Case, status: Status, **fields: Any) -> Record:
-        """Make a record of a cell; ``threads`` are those that share the tree."""
-        return self.stamp.record(case, status, **fields, **self._callers())
+    def _open(self, cell: Cell) -> Pool:
+        """Return the pool, in which the process of a cell's implementation is open."""
+        assert self.pool is not None
+        kind = _libraries().get(cell.contestant)
+        asked = {"packages": ["numpy", "numba", *([kind.package] if kind else [])]}
+        self.packages[cell.contestant] = self.pool.open(cell.member, self.options.python, "versions", **asked)
+        return self.pool
 
-    def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Record:
-        """Make a record of a timed cell, with the limits that its adapter states."""
-        kind = _libraries().get(self.fields["contestant"])
-        limits = "; ".join(kind.limits) if kind else ""
-        return self.stamp.timed(case, timing, {"affinity": affinity}, reason=limits or None, **self._callers())
+    def twin(self, cell: Cell, stack: ExitStack) -> None:
+        """Return no clock: the twins are cells."""
 
-    def _callers(self) -> dict[str, int]:
-        return {"threads": self.callers} if self.callers else {}
+    def explain(self, cell: Cell, clock: Clock | None, timing: Timing) -> str | None:
+        """Return the limits that a library's adapter states."""
+        kind = _libraries().get(cell.contestant)
+        return "; ".join(kind.limits) or None if kind else None
 
-    def checks(self, seed: int) -> Iterator[Accuracy]:
-        """Yield its checks, none where it is not available; a tree with options is the same tree again."""
-        if self.fields.get("options"):
-            return
-        name, dtype = self.fields["contestant"], self.fields.get("dtype", "float32")
-        answer = self.worker.ask("accuracy", contestant=name, dtype=dtype, seed=seed)
-        common = {name: getattr(self.stamp, name) for name in ("machine", "commit", "dirty", "command")}
-        for fields in answer.get("checks", ()):
-            yield Accuracy(**fields, **common, utc=platforms.now())
+    def finish(self) -> None:
+        """Check how exact every tree is; write that next to the records."""
+        if self.options.accuracy:
+            accuracy.write(self._checks(), self.path.with_name(ACCURACY_FILE))
 
+    def _checks(self) -> Iterator[Accuracy]:
+        """Yield the checks of each tree that is available; a tree with options is the same tree again."""
+        for fields in implementations(self.options.contestants):
+            cell = Cell(op="draw", capacity=1, batch=1, **fields)
+            if cell.options:
+                continue
+            asked = {"contestant": cell.contestant, "dtype": cell.dtype, "seed": self.options.seed}
+            answer = self._open(cell).ask(cell.member, "accuracy", **asked)
+            stamp = self.stamp_of(cell)
+            common = {name: getattr(stamp, name) for name in ("machine", "commit", "dirty", "command")}
+            yield from (Accuracy(**check, **common, utc=platforms.now()) for check in answer.get("checks", ()))
 
-def _opened(stack: ExitStack, options: argparse.Namespace, stamp: Stamp, fields: dict[str, Any]) -> _Member:
-    """Start a process for an implementation, unless cells are only listed."""
-    if options.dry_run:
-        return _Member(fields, None, stamp)
-    worker, kind = stack.enter_context(Worker(options.python)), _libraries().get(fields["contestant"])
-    packages = ["numpy", "numba", *([kind.package] if kind else [])]
-    machine = {**stamp.machine, "packages": worker.ask("versions", packages=packages)}
-    return _Member(fields, worker, dataclasses.replace(stamp, machine=machine))
-
-
-def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argparse.Namespace) -> Tally:
-    """Measure every cell that is not in the file yet: a group has one shape, and all implementations with the twin of
-    the first; in the last group several threads share each tree instead."""
-    shapes = [(options.capacity, batch) for batch in options.batches]
-    shapes += [(capacity, BATCH) for capacity in options.capacities]
-    once = [*(member.measuring(PEER) for member in members), twin.measuring(AGAIN)]
-    shared = [member.measuring(SHARED, callers) for member in members for callers in CALLERS]
-    groups = [[(member, member.case(op, *shape)) for member in once] for shape in shapes for op in ("draw", "update")]
-    groups.append([(member, member.case("draw", options.capacity, SHARED_BATCH)) for member in shared])
-    how: dict[str, Any] = {"unit": "cell", "sentinels": Sentinels()}
-    how["name"] = lambda pair: pair[0].record(pair[1], "skipped").cell
-    return run(groups, path, members[0].stamp, functools.partial(_measure, options), options, **how)
-
-
-def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Record]:
-    """Yield the records of one shape, all implementations in alternation."""
-    ready: list[tuple[_Member, Case, WorkerClock]] = []
-    for member, case in pairs:
-        clock = member.clock(case, options.seed)
-        if isinstance(clock, Untimed):
-            yield member.record(case, clock.status, reason=clock.reason)
-        else:
-            ready.append((member, case, clock))
-    clocks = [clock for _, _, clock in ready]
-    timings = interleave(clocks, options.budget * len(clocks), options.seed)
-    for member, _ in pairs:
-        member.worker.forget()
-    for (member, case, clock), timing in zip(ready, timings, strict=True):
-        yield member.timed(case, timing, clock.affinity)
-
-
-def _summary(found: Sequence[Record], capacity: int) -> dict[str, Any]:
-    """Return the nanoseconds per element of draw + update with N leaves by implementation and batch, and the reasons of
-    those without a time."""
-    rows: dict[str, dict[int, float]] = {}
-    absent: dict[str, str] = {}
-    for record in (one for one in found if one.primitive == PEER):
-        label = " ".join(
-            [record.contestant, record.dtype, *("unchecked" for key in record.options if key == "validate")]
-        )
-        if record.median_seconds is None:
-            absent[label] = record.reason or record.status
-        elif record.capacity == capacity:
-            ns = 1e9 * record.seconds / record.batch
-            rows.setdefault(label, {})[record.batch] = rows.get(label, {}).get(record.batch, 0.0) + ns
-    return {"ns_per_element": rows, "absent": absent}
-
-
-def _lines(found: dict[str, Any], path: Path, options: argparse.Namespace) -> Iterator[str]:
-    """Write a line for each implementation."""
-    yield f"{'ns per element, draw + update':32}" + "".join(f"{f'B={batch:,}':>12}" for batch in options.batches)
-    for label, by_batch in sorted(found["ns_per_element"].items(), key=lambda row: row[1].get(1_024, float("inf"))):
-        yield f"{label:32}" + "".join(f"{by_batch.get(batch, float('nan')):12,.1f}" for batch in options.batches)
-    yield from (f"not timed, {label}: {reason}" for label, reason in sorted(found["absent"].items()))
-    yield f"checks: {path.with_name(ACCURACY_FILE)}\nthe whole table: python -m reports"
-
-
-def _list(as_json: bool) -> int:
-    """Print what each adapter states of its library."""
-    rows = [
-        {"name": name, "package": kind.package, "rule": kind.rule, "sums": "/".join(kind.dtypes), "limits": kind.limits}
-        for name, kind in _libraries().items()
-    ]
-    if as_json:
-        print(json.dumps(rows))
-        return 0
-    for row in rows:
-        print(f"{row['name']:10} {row['sums']:16} {row['rule']}")
-        for limit in row["limits"]:
-            print(f"{'':27} {limit}")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("peers", __doc__, "--contestants numba,tianshou,torchrl")
-    known = among("implementation", *impls.names(), *_libraries())
-    add_list(parser, "contestants", known, help="libraries, or trees of ours (default: all libraries and usual trees)")
-    add_list(parser, "batches", at_least(1, "B"), default=BATCHES, help="elements of a call B, at --capacity")
-    add_list(parser, "capacities", at_least(1, "N"), default=CAPACITIES, help=f"leaves N, at B = {BATCH}")
-    seconds = (0.6, "seconds of sampling a cell")
-    add_numbers(parser, capacity=(CAPACITY, "leaves N over the batches"), budget=seconds)
-    add_python(parser)
-    parser.add_argument("--no-accuracy", dest="accuracy", action="store_false", help="leave the checks out")
-    parser.add_argument("--training", action="store_true", help="time whole training loops; it has its own --help")
-    parser.add_argument("--list", action="store_true", help="only list the libraries, their rules and limits")
-    return add_common(parser, seed_of="inputs and order")
+    def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], list[str]]:
+        """Return the nanoseconds per element of draw + update with N leaves by implementation and batch, and the
+        reasons of those without a time; a line for each."""
+        rows: dict[str, dict[int, float]] = {}
+        absent: dict[str, str] = {}
+        for record in (record for record in found if record.primitive == PEER):
+            unchecked = ["unchecked"] if "validate" in record.options else []
+            label = " ".join([record.contestant, record.dtype, *unchecked])
+            if record.median_seconds is None:
+                absent[label] = record.reason or record.status
+            elif record.capacity == self.options.capacity:
+                row = rows.setdefault(label, {})
+                row[record.batch] = row.get(record.batch, 0.0) + 1e9 * record.seconds / record.batch
+        batches = self.options.batches
+        lines = [f"{'ns per element, draw + update':32}" + "".join(f"{f'B={batch:,}':>12}" for batch in batches)]
+        for label, row in sorted(rows.items(), key=lambda item: item[1].get(1_024, math.inf)):
+            lines.append(f"{label:32}" + "".join(f"{row.get(batch, math.nan):12,.1f}" for batch in batches))
+        lines += [f"not timed, {label}: {reason}" for label, reason in sorted(absent.items())]
+        lines += [f"checks: {self.path.with_name(ACCURACY_FILE)}", "the whole table: python -m reports"]
+        return {"ns_per_element": rows, "absent": absent}, lines

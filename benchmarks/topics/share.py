@@ -6,10 +6,9 @@ library in a process of its own, of the environment that make peers makes. Recor
 results/<machine>/share-<workload>.jsonl.
 """
 
-import argparse
 import dataclasses
-import functools
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,49 +16,54 @@ from typing import Any
 
 import impls
 from dse.records import Record, RecordError
-from impls.training import Workload
 from impls.training.settings import stated
 
-from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, among, parser_of
-from ..clock import ALL_CPUS
+from ..arguments import add_list, add_numbers, add_python, add_workload, among
+from ..clock import ALL_CPUS, Clock
 from ..libraries.base import Tree, roles, tree_names
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
-from ..run import Stamp, file_of, run, show
-from ..sentinels import Sentinels
-from ..timing import Timing, interleave
-from ..workers import Worker, WorkerError, has_libraries
+from ..timing import Timing
+from ..topic import Topic
+from ..workers import Untimed, WorkerClock, has_libraries
 from .profile.cells import TREE, Cell, facts_of, implementations, options_of
-from .profile.command import Member, Together, opened, workload_of
+from .profile.command import workload_of
 
-STEP, AGAIN = "serial_step", "serial_step_again"
 STORAGE_BYTES = 1 << 30
-Ready = tuple[Cell, Together, str]  # a part that can be timed, its clock, and its record's primitive
+OURS = ""  # the key of the process that has our trees, the actor and the whole loop
 
 
-class Shares:
-    """The parts of one workload's step, each in a process."""
+class Share(Topic):
+    """Learning's part of a step on every tree, and with them an actor's step and the whole loop."""
 
-    def __init__(self, stack: ExitStack, workload: Workload, options: argparse.Namespace) -> None:
-        self._workload, self._options = workload, options
-        asked = {"sample": options.sample, "budget": options.budget}
-        self.stamp = Stamp.of_this_run(__name__, STEP, [options.python], asked, **facts_of(workload))
-        self._opened = functools.partial(
-            opened, stack, workload=stated(workload), number=0, storage_bytes=STORAGE_BYTES
-        )
-        if not options.dry_run:
-            self._ours = self._opened(Path(sys.executable), "environment")
+    primitive, module = "serial_step", "benchmarks.topics.profile.worker"
+    example = "--workload cartpole_dqn --contestants numba,numpy"
 
-    def _clock(self, worker: Worker, what: str, **asked: Any) -> Together | str:
-        """Return a clock, or why there is none."""
-        stretch = self._options.sample
-        answer = worker.ask(what, stretch=stretch, **asked)
-        if "seconds" not in answer:
-            return str(answer.get("skipped") or answer.get("failed"))
-        return Together([Member(worker, answer["number"], ALL_CPUS[:1])], max(stretch, 2 * answer["seconds"]), False)
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Add the workload, the trees and the seconds."""
+        add_workload(parser)
+        known = among("implementation", *_list_ours(), *tree_names())
+        add_list(parser, "contestants", known, help="trees of ours, or libraries")
+        add_python(parser)
+        add_numbers(parser, sample=(0.1, "seconds of a sample"), budget=(2.0, "seconds of sampling a tree"))
 
-    def actor(self, learner: str) -> Cell:
-        """Return the cell of an actor's step by an implementation of the policy."""
-        return Cell("actor", "step", {**options_of(self._workload), "learner": learner})
+    def __init__(self, options: Namespace) -> None:
+        super().__init__(options)
+        self._workload = workload_of(options.workload)
+        self.facts, self.libraries = facts_of(self._workload), [options.python]
+        self.asked, self.budget = {"sample": options.sample, "budget": options.budget}, options.budget
+        chosen = options.contestants or ()
+        theirs = has_libraries(options, is_needed=not {*chosen} <= {*_list_ours()})
+        self._trees = chosen or (*_list_ours(), *(tree_names() if theirs else ()))
+
+    @property
+    def file(self) -> str:
+        """Name of the file of records: each workload has its own."""
+        return f"share-{self._workload.name}.jsonl"
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the cells of learning on each tree."""
+        return [[self.tree(name) for name in self._trees]]
 
     def tree(self, contestant: str) -> Cell:
         """Return the cell of a step's learning on a tree, in the tree's default format."""
@@ -68,84 +72,74 @@ class Shares:
         shape = {"capacity": replay.capacity, "fanout": fanout, "dtype": kind.dtypes[0] if kind else "float32"}
         return Cell(contestant, "learning", options_of(self._workload), self._workload.learner.batch, **shape)
 
-    def measure(self, trees: Sequence[Cell]) -> Iterator[Record]:
-        """Yield the records of the actor and of learning on every tree, interleaved, and of the first tree's twin."""
-        ready, untimed = self._ready(trees)
-        yield from untimed
-        timings = interleave([clock for _, clock, _ in ready], self._options.budget * len(ready))
-        where = {"affinity": list(ALL_CPUS[:1])}
-        for (cell, clock, primitive), timing in zip(ready, timings, strict=True):
-            if cell.op == "learning":
-                in_tree = Timing(tuple(clock.trees), timing.calls_per_sample)
-                yield self.stamp.timed(dataclasses.replace(cell, op="tree"), in_tree, where, primitive=primitive)
-            yield self.stamp.timed(cell, timing, where, primitive=primitive)
-
-    def _whole(self, learner: str) -> Iterator[Ready]:
-        """Yield an actor's step and the whole loop, both by an implementation of learner and policy."""
-        actor = self.actor(learner)
-        fields = {name: getattr(actor, name) for name in ("contestant", "op", "batch", "threads")}
-        clock = self._clock(self._ours, "prepare", cell={**fields, "options": {"learner": learner}})
-        if isinstance(clock, str):
-            raise RecordError(f"an actor's step cannot be timed: {clock}")
-        yield actor, clock, STEP
-        whole = self._clock(self._ours, "learn", contestant=TREE, learner=learner)
-        if isinstance(whole, Together):
-            shape = {"capacity": self._workload.replay.capacity, "fanout": self._workload.replay.fanout}
-            yield dataclasses.replace(actor, contestant="loop", **shape), whole, STEP
-
-    def _ready(self, trees: Sequence[Cell]) -> tuple[list[Ready], list[Record]]:
-        ready, untimed = list[Ready](), list[Record]()
+    def _whole(self) -> Iterator[Cell]:
+        """Yield an actor's step and the whole loop, both by each implementation of learner and policy."""
+        replay = self._workload.replay
         for learner in implementations(self._workload):
-            ready += self._whole(learner)
-        for cell in trees:
-            is_ours = cell.contestant in impls.names()
+            actor = Cell("actor", "step", {**options_of(self._workload), "learner": learner})
+            yield actor
+            yield dataclasses.replace(actor, contestant="loop", capacity=replay.capacity, fanout=replay.fanout)
+
+    def open(self, stack: ExitStack) -> None:
+        """Start the process of ours. RecordError if the workload cannot run there."""
+        super().open(stack)
+        if refused := self._open(OURS):
+            raise RecordError(refused)
+
+    def _open(self, key: str) -> str | None:
+        """Open the workload in the process of ours or of a library; return why it cannot run there."""
+        assert self.pool is not None
+        world = {"workload": stated(self._workload), "number": 0, "storage_bytes": STORAGE_BYTES}
+        python, needs = (self.options.python, "learner") if key else (Path(sys.executable), "environment")
+        return self.pool.open(key, python, "open", needs=needs, **world).get("error")
+
+    def clock(self, cell: Cell, stack: ExitStack) -> Clock | Untimed:
+        """Return the clock of a tree's learning in the process of its library, of the others in that of ours."""
+        assert self.pool is not None
+        key = cell.contestant if cell.contestant in tree_names() else OURS
+        if refused := self._open(key):
+            return Untimed("skipped", refused)
+        asked: dict[str, Any] = {"contestant": TREE, "learner": cell.options.get("learner")}
+        if cell.op == "learning":
             asked = {name: getattr(cell, name) for name in ("contestant", "capacity", "fanout", "dtype")}
-            try:
-                worker = self._ours if is_ours else self._opened(self._options.python, "learner")
-                clock = self._clock(worker, "learn", **asked)
-            except (RecordError, WorkerError) as error:
-                clock = str(error)
-            if isinstance(clock, str):
-                parts = (dataclasses.replace(cell, op=op) for op in ("tree", "learning"))
-                untimed += [self.stamp.record(part, "skipped", reason=clock) for part in parts]
-                continue
-            ready.append((cell, clock, STEP))
-            if is_ours and AGAIN not in {primitive for _, _, primitive in ready}:
-                again = self._clock(worker, "learn", **asked)
-                ready += [(cell, again, AGAIN)] if isinstance(again, Together) else []
-        return ready, untimed
+        elif cell.contestant == "actor":
+            fields = {name: getattr(cell, name) for name in ("contestant", "op", "batch", "threads")}
+            asked = {"cell": {**fields, "options": {"learner": cell.options["learner"]}}}
+        stretch = self.options.sample
+        clock = self.pool.prepare(key, "prepare" if "cell" in asked else "learn", stretch=stretch, **asked)
+        if isinstance(clock, WorkerClock):
+            stretch = max(stretch, 2 * clock.prepared["seconds"])
+            clock.arguments = {"cpus": ALL_CPUS[:1], "begin": 0.0, "stretch": stretch}
+        return clock
+
+    def twin(self, cell: Cell, stack: ExitStack) -> Clock | Untimed | None:
+        """Return a second clock of the first tree."""
+        return self.clock(cell, stack) if cell.op == "learning" else None
+
+    def measure(self, cells: Sequence[Cell]) -> Iterator[Record]:
+        """Yield the records of learning on every tree, and of an actor and the whole loop."""
+        return super().measure([*cells, *self._whole()])
+
+    def refused(self, cell: Cell, why: Untimed) -> Iterator[Record]:
+        """Yield the records of a tree that has no time. RecordError where an actor has none."""
+        if cell.contestant == "actor":
+            raise RecordError(f"an actor's step cannot be timed: {why.reason}")
+        for op in ("tree", "learning") if cell.op == "learning" else ():
+            yield from super().refused(dataclasses.replace(cell, op=op), why)
+
+    def timed(self, cell: Cell, clock: Any, timing: Timing, **twin: Any) -> Iterator[Record]:
+        """Yield the records of a cell's time and, of learning, of the time that its tree took."""
+        if cell.op == "learning":
+            in_tree = tuple(answer["tree"] for answer in clock.answers)
+            part = Timing(in_tree, timing.calls_per_sample)
+            yield from super().timed(dataclasses.replace(cell, op="tree"), clock, part, **twin)
+        yield from super().timed(cell, clock, timing, **twin)
+
+    def locate(self, cell: Cell, clock: Clock | None) -> dict[str, Any]:
+        """Return the core that every process kept to."""
+        return {"affinity": list(ALL_CPUS[:1])}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure a workload's step; return the exit code 0. RecordError with one sentence where that cannot be done."""
-    options = _parser().parse_args(arguments)
-    workload = workload_of(options.workload)
-    implementations = _implementations(options)
-    path = file_of(options, f"share-{workload.name}.jsonl")
-    with ExitStack() as stack:
-        made = Shares(stack, workload, options)
-        cells = [[made.tree(name) for name in implementations]]
-        tally = run(cells, path, made.stamp, made.measure, options, unit="cell", sentinels=Sentinels())
-    return show(tally, path, options)
-
-
-def _trees() -> list[str]:
+def _list_ours() -> list[str]:
     """Return the trees of ours that are timed in a step, numba first."""
     return sorted(set(impls.names()) - {*ON_DEVICE, *MODELED}, key=lambda name: (name != "numba", name))
-
-
-def _implementations(options: argparse.Namespace) -> list[str]:
-    """Return the chosen trees, or all of ours that are timed here and, if their environment exists, every library."""
-    theirs = has_libraries(options, is_needed=not set(options.contestants or ()) <= set(_trees()))
-    return list(options.contestants or (*_trees(), *(tree_names() if theirs else ())))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("share", __doc__, "--workload cartpole_dqn --contestants numba,numpy")
-    add_workload(parser)
-    add_list(
-        parser, "contestants", among("implementation", *_trees(), *tree_names()), help="trees of ours, or libraries"
-    )
-    add_python(parser)
-    add_numbers(parser, sample=(0.1, "seconds of a sample"), budget=(2.0, "seconds of sampling a tree"))
-    return add_common(parser)

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 
+from benchmarks import __main__ as cli
 from benchmarks.libraries import base, rows
 from benchmarks.topics.replay import command, worker
 from dse.platforms import busy
@@ -92,9 +93,9 @@ def main():
     base.roles(base.Buffer).update({kind.name: kind for kind in KINDS})
     if len(sys.argv) == 1:
         return worker.serve(worker._Session())
-    command.MODULE = MODULE
+    command.ReplayBuffers.module = MODULE
     busy.load = lambda: 0.0  # whatever runs beside the test
-    return command.main(sys.argv[1:])
+    return cli.main(["run", "replay", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

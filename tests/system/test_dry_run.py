@@ -21,7 +21,7 @@ NEEDED = {
 }
 SMALL = (
     "sweep --preset smoke --contestants numpy --capacities 64,100 --batches 4 --fanouts 4,8 --budget 0.01 --no-floor",
-    "replay --only operations --buffers prioritized_buffer --capacity 500 --sample 0.001 --budget 0.001 --no-sentinels",
+    "run replay --only operations --buffers prioritized_buffer --capacity 500 --sample 0.001 --budget 0 --no-sentinels",
 )
 
 

@@ -135,10 +135,9 @@ print(json.dumps(rows.groupby("contestant")["bytes"].max().to_dict()))
 """The trees of a figure of the copy, and their bytes."""
 QUIET = """
 import sys
-from benchmarks import __main__ as cli
-from benchmarks.topics import peers
+from benchmarks import __main__ as cli, topic
 from dse.platforms import busy
-cli.Sentinels = peers.Sentinels = busy.load = lambda: None
+cli.Sentinels = topic.Sentinels = busy.load = lambda: None
 sys.exit(cli.main(sys.argv[1:]))
 """
 """The benchmarks of the copy, whatever load there is, without sentinels, whose kernels the copy would compile first."""
@@ -234,7 +233,7 @@ def test_a_workload_and_a_platform_are_files(project):
     assert (given["question"]["platform"], given["question"]["workload"]) == ("board", "mine")
 
 
-@pytest.mark.parametrize("command", ["peers", "peers --training", "replay --buffers made_up", "plugins"])
+@pytest.mark.parametrize("command", ["peers", "run loops", "run replay --buffers made_up", "run plugins"])
 def test_a_library_is_one_file_whatever_it_is_timed_as(project, command):
     listed = json.loads(run(project, "-m", "benchmarks", *command.split(), "--dry-run", "--json"))
     assert "made_up" in {cell["contestant"] for cell in listed}

@@ -122,14 +122,6 @@ def test_a_library_is_timed_on_the_same_cases(op):
         prepare(Case("made-up", "draw", 3_000, 100, dtype="float64"), make=lambda name, n, **_: Shifted(n, "float64"))
 
 
-@pytest.mark.parametrize("name", base.tree_names())
-def test_every_adapter_states_what_its_library_is(name):
-    kind = base.roles(base.Tree)[name]
-    assert "mass" in kind.rule
-    assert set(kind.dtypes) <= {"float32", "float64"}
-    assert all(isinstance(limit, str) for limit in kind.limits)
-
-
 def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "editable" not in repr(finder)])
@@ -141,11 +133,11 @@ def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
 
 def test_a_worker_prepares_samples_and_dies_with_a_reason():
     with Worker(sys.executable, [ROOT]) as worker:
-        clock = worker.prepare(Case("numpy", "draw", 100, 8), seed=0)
+        clock = worker.prepare(case=Case("numpy", "draw", 100, 8), seed=0)
         assert 0 < clock.sample() < 1
-        shared = worker.prepare(Case("numpy", "draw", 100, 8), seed=0, callers=2, cpus=2)
+        shared = worker.prepare(case=Case("numpy", "draw", 100, 8), seed=0, callers=2, cpus=2)
         assert 0 < shared.sample() < 1
-        refused = worker.prepare(Case("numpy", "draw", 100, 8, threads=2), seed=0)
+        refused = worker.prepare(case=Case("numpy", "draw", 100, 8, threads=2), seed=0)
         assert refused == Untimed("skipped", "NumpyTree works on one thread: threads must be 1, not 2")
         assert worker.ask("versions", packages=["numpy", "no-such-package"]) == {"numpy": np.__version__}
         worker._process.kill()
@@ -174,13 +166,13 @@ def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, mon
     assert "cpprb" in capsys.readouterr().out
     assert command.main([*arguments, *cells, "--no-accuracy"]) == 0
     assert len(records.read_file(path)) == len(found)
+    assert {one.machine["packages"]["numpy"] for one in found if one.contestant == "numpy"} == {np.__version__}
     assert not path.with_name(ACCURACY_FILE).exists()
+    assert command.main([*arguments, "--contestants", "cpprb", *cells[2:]]) == 2  # nothing has a time
+    assert read(path.with_name(ACCURACY_FILE)) == []
 
 
-def test_checks_are_written_and_read_back(tmp_path):
-    with Worker(sys.executable, [ROOT]) as worker:
-        answer = worker.ask("accuracy", contestant="cpprb", dtype="float64", seed=0)
-    assert list(answer) == ["skipped"]
+def test_checks_that_are_not_of_this_version_are_refused(tmp_path):
     with pytest.raises(records.RecordError, match="cannot be read"):
         read(tmp_path / ACCURACY_FILE)
     (tmp_path / ACCURACY_FILE).write_text('[{"contestant": "numba"}]')

@@ -255,7 +255,7 @@ with ShardedReplay(1000, LAYOUT, alpha=0.6, epsilon=1e-2, cluster="local", cpus=
 
 
 def test_the_buffer_that_is_timed_beside_others_is_right():
-    done = run("from benchmarks.topics.replay import buffers; print(buffers.fault('sharded'))")
+    done = run("from benchmarks.topics import replay; print(replay.fault('sharded'))")
     assert done.stdout == "None\n", done.stderr
 
 

@@ -3,7 +3,6 @@ that was killed goes on."""
 
 import dataclasses
 import json
-import math
 import multiprocessing
 import os
 import signal
@@ -20,21 +19,19 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks.libraries import rows
 from benchmarks.libraries.base import Buffer, make, roles
-from benchmarks.topics.replay import buffers, cells, command, jobs, partial, summary, worker
+from benchmarks.topic import parser_for
+from benchmarks.topics.replay import cells, command, fault, jobs, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
-from benchmarks.topics.replay.jobs import CrewError, Job, Outcome, Quota
+from benchmarks.topics.replay.jobs import Crew, CrewError, Job, Outcome, Processes, Quota, Threads
 from benchmarks.topics.replay.worker import (
     LEAD_SECONDS,
     Operation,
-    Processes,
-    Threads,
-    Together,
+    SharedRun,
     part_of_step,
-    quota,
-    stretch,
+    share_quota,
 )
-from benchmarks.workers import WorkerError
-from dse.records import read_file
+from benchmarks.workers import FailedError, Pool, Untimed, WorkerClock
+from dse.records import Record, read_file
 from tests.committed import ROOT
 from tests.made import make_record
 from tests.oracles import naive_replay
@@ -44,6 +41,7 @@ from tests.parallel_runs import until
 pytest.importorskip("numba")
 STRATEGIES = ("two_lock_checked", "global", "none", "rwlock", "two_lock_lazy")
 OTHERS = ("prioritized_buffer", "cpprb", "cpprb_mp", "sharded", "torchrl_ray")
+LEARN = Job("it", "learner", 0, 1, 4, ())
 PLAN = Plan(STRATEGIES, "two_lock_checked", OTHERS, 1_000, 64, 5_000, 1_000)
 
 
@@ -60,8 +58,8 @@ def known(monkeypatch):
     [("torn", "not as they were inserted"), ("uniform", "of a batch have the priority"), ("weightless", "weights")],
 )
 def test_the_check_finds_what_is_wrong_with_a_buffer(name, said):
-    assert buffers.fault("naive") is None
-    assert said in buffers.fault(name)
+    assert fault("naive") is None
+    assert said in fault(name)
 
 
 def test_records_tell_which_of_them_are_torn():
@@ -74,19 +72,10 @@ def test_records_tell_which_of_them_are_torn():
     assert rows.wrong(whole) == 1
 
 
-def test_every_buffer_has_a_kind_and_one_that_is_not_here_is_one_sentence(monkeypatch):
-    assert {COMPILED, REUSED, IN_PYTHON, "cpprb", "cpprb_mp", "flashbax", "tianshou", "torchrl"} <= set(roles(Buffer))
-    monkeypatch.setitem(sys.modules, "cpprb", None)
-    with pytest.raises(
-        RuntimeError, match=r"^cpprb needs the module 'cpprb', which is not installed; try: make peers$"
-    ):
-        make(Buffer, "cpprb", 8)
-
-
 @pytest.mark.parametrize("name", [COMPILED, REUSED, IN_PYTHON])
 def test_our_buffers_pass_the_check_and_their_operations_are_timed(name):
     options = {} if name == IN_PYTHON else {"strategy": "two_lock_checked"}
-    assert buffers.fault(name, **options) is None
+    assert fault(name, **options) is None
     buffer = make(Buffer, name, 300, **options)
     buffer.fill()
     for op in ("insert", "sample", "update", "retrieve", "step", "rollouts"):
@@ -103,55 +92,33 @@ def test_the_other_parts_of_an_environment_step_are_timed(contestant, op):
 def test_cut_operations_run_and_leave_the_replay_as_it_is():
     buffer = make(Buffer, COMPILED, 300, strategy="two_lock_checked")
     buffer.fill()
-    for op, steps in partial.UNTIL.items():
+    for op, steps in cells.UNTIL.items():
         assert steps[-1] == "whole"
         for step in steps[:-1]:
             before = buffer.compiled.written
-            assert Operation(partial.cut(buffer, op, step), op, 16, 0.0002).sample() > 0
+            assert Operation(worker.cut(buffer, op, step), op, 16, 0.0002).sample() > 0
             assert (buffer.compiled.written, buffer.compiled.check()) == (before, 0.0)
-    assert partial.cut(buffer, "sample", "whole") is buffer
+    assert worker.cut(buffer, "sample", "whole") is buffer
 
 
 def test_cells_are_all_different_and_name_what_is_asked_for():
-    every = {part: [cell for group in PLAN.groups(part) for cell in group] for part in PARTS}
-    keys = [json.dumps([vars(cell)], default=dict) for cells in every.values() for cell in cells]
-    assert len(set(keys)) == len(keys)
-    runs = every["threads"]
-    assert {(one.options["actors"], one.options["learners"]) for one in runs} == {(1, 1), (2, 1), (3, 1), (4, 2)}
-    assert all(one.threads == one.options["actors"] + one.options["learners"] for one in runs)
-    assert {one.options["iterations"] for one in runs} == {5_000, 1_000}
-    assert {one.contestant for one in every["pairs"]} == {COMPILED, "cpprb_mp"}
-    assert {one.batch for one in every["flush"]} == {1, 4, 16, 64, 256}
-    assert [group[0].member[1] for group in PLAN.groups("operations")] == ["two_lock_checked"] * 6
-    assert {one.contestant for one in every["operations"] if one.op == "retrieve"} == {COMPILED, REUSED, IN_PYTHON}
-    assert {one.op for one in runs} == {"run", "retrieve"}
-    over_nodes = [
-        (part, cell.contestant, cell.op) for part in every for cell in every[part] if cell.contestant in OTHERS[3:]
-    ]
-    assert over_nodes == [("sharded", name, "step") for name in OTHERS[3:]]
+    """The rest of them is kept: tests.cells."""
+    every = [cell for part in PARTS for group in PLAN.groups(part) for cell in group]
+    assert len({json.dumps(vars(cell), default=dict) for cell in every}) == len(every)
+    assert {(one.part, one.op) for one in every if one.contestant in OTHERS[3:]} == {("sharded", "step")}
+    assert {one.contestant for one in every if one.op == "retrieve"} == {COMPILED, REUSED, IN_PYTHON}
     none = Plan((), "", ("prioritized_buffer",), 1_000, 64, 10, 2)
     assert [none.groups(part) for part in ("parts", "threads", "processes", "flush")] == [[], [], [], []]
 
 
-class Simulated:
-    """A clock of seconds that only sleeps and calls take."""
-
-    def __init__(self, monkeypatch):
-        self.now = 0.0
-        fake = SimpleNamespace(perf_counter=lambda: self.now, sleep=self.spend)
-        monkeypatch.setattr(jobs, "time", fake)
-
-    def spend(self, seconds):
-        self.now += seconds
-
-
 def test_a_stretch_begins_when_told_and_ends_with_an_iteration(monkeypatch):
-    clock = Simulated(monkeypatch)
+    clock = SimpleNamespace(now=0.0)
+    clock.sleep, clock.perf_counter = lambda seconds: vars(clock).update(now=clock.now + seconds), lambda: clock.now
+    monkeypatch.setattr(jobs, "time", clock)
     job = Job("it", "actor", 0, 1, 1, (), begin=2.0, end=3.0)
-    outcome = jobs._for_a_stretch(job, lambda turn: clock.spend(0.3), [0] * 17)
-    assert (outcome.iterations, outcome.began) == (4, 2.0)
-    assert outcome.seconds == pytest.approx(0.3)
-    assert jobs._for_a_stretch(job, lambda turn: clock.spend(9), [0] * 17).iterations == 1
+    outcome = jobs._for_a_stretch(job, lambda turn: clock.sleep(0.3), [0] * 17)
+    assert (outcome.iterations, outcome.began, outcome.seconds) == (4, 2.0, pytest.approx(0.3))
+    assert jobs._for_a_stretch(job, lambda turn: clock.sleep(9), [0] * 17).iterations == 1
 
 
 @pytest.mark.parametrize(("actors", "learners"), [(1, 1), (3, 2)])
@@ -172,20 +139,20 @@ def test_a_quota_is_kept_and_nobody_runs_too_far_ahead(actors, learners):
         before.append(buffer.written - buffer.learned)
 
     buffer.sample, buffer.insert = sampled, inserted
-    clock = quota(members, Job("it", "", 0, 1, 4, ()), Quota(actors, learners, 40, 10), lambda: None)
+    clock = SharedRun(members, share_quota(LEARN, Quota(actors, learners, 40, 10)))
     assert 0 < clock.sample() < 1
     assert 40 <= buffer.written < 40 + actors
     assert 40 <= buffer.learned < 40 + learners
     assert ahead[0] >= 10 and max(before) <= 10 + 1 + actors
-    assert math.isnan(clock.beside_seconds)
+    assert clock.beside is None
 
 
 def test_samples_that_another_supersedes_before_their_update_are_counted():
     """Of 8 iterations of B = 4, the other learner changes three of four priorities in the second."""
     buffer, told = Naive(64), iter([(1, 1, 1, 1)] * 2 + [(1, 1, 1, 1), (2, 0, 3, 1)] + [(5, 5, 5, 5)] * 12)
     buffer.retrieve = lambda sampled: np.array(next(told))
-    job = Job("it", "retrieve", 0, 1, 4, ())
-    clock = quota(Threads({"it": buffer}), job, Quota(1, 1, 8, 2), lambda: None)
+    job = dataclasses.replace(LEARN, role="retrieve")
+    clock = SharedRun(Threads({"it": buffer}), share_quota(job, Quota(1, 1, 8, 2)))
     assert 0 < clock.sample() < 1
     assert (buffer.learned, clock.superseded) == (8, 3 / 32)
 
@@ -195,9 +162,9 @@ def test_what_a_member_raises_names_it_and_stops_the_others():
     pair = [Job("other", "actor", 0, 1, 4, ()), Job("it", "learner", 1, 1, 4, ())]
     begin = time.perf_counter()
     with pytest.raises(CrewError, match=r"^learner 1: RuntimeError: no$"):
-        stretch(members, pair, 30.0).sample()
+        SharedRun(members, pair, 30.0).sample()
     with pytest.raises(CrewError, match=r"no$"):
-        quota(members, Job("it", "", 0, 1, 4, ()), Quota(1, 1, 10, 2), lambda: None).sample()
+        SharedRun(members, share_quota(LEARN, Quota(1, 1, 10, 2))).sample()
     assert time.perf_counter() - begin < 10
 
 
@@ -206,17 +173,7 @@ def test_members_that_wait_for_ever_are_given_up(monkeypatch):
     members = Threads({"it": Naive(64)})
     alone = [Job("it", "learner", 0, 1, 4, (), quota=Quota(0, 1, 10, 2))]  # nobody inserts
     with pytest.raises(CrewError, match="not done after"):
-        Together(members, lambda begin: alone, lambda begin, outcomes: (0.0, 0.0)).sample()
-
-
-def test_work_takes_about_as_long_as_asked():
-    rounds = jobs.rounds_of(0.002)
-    times = []
-    for _ in range(9):
-        begin = time.perf_counter()
-        jobs.compute(rounds)
-        times.append(time.perf_counter() - begin)
-    assert 0.0005 < min(times) < 0.01
+        SharedRun(members, alone).sample()
 
 
 @pytest.fixture
@@ -231,24 +188,27 @@ def processes():
 
 def test_processes_share_a_buffer_and_one_that_dies_is_named_and_replaced(processes):
     pair = [Job("it", role, index, 2, 8, ()) for index, role in enumerate(("actor", "learner"))]
-    clock = stretch(processes, pair, 0.02)
+    clock = SharedRun(processes, pair, 0.02)
     assert 0 < clock.sample() < 1
     buffer = processes._buffers["it"]
     assert buffer.compiled.written > 256
     assert rows.wrong(buffer.records(buffer.sample(64))) == 0
-    os.kill(processes._processes[1].pid, signal.SIGKILL)
+    os.kill(processes._processes[1][0].pid, signal.SIGKILL)
     with pytest.raises(CrewError, match=r"^process 1 ended with exit code -9$"):
         clock.sample()
     cached = [Job("it", "cache", 0, 3, 8, ()), pair[1]]
-    assert 0 < stretch(processes, cached, 0.02).sample() < 1
+    assert 0 < SharedRun(processes, cached, 0.02).sample() < 1
 
 
-def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch):
-    monkeypatch.setattr(command.Bounded, "limit_seconds", 0.01)
-    with command.Bounded(Path(sys.executable), module=command.MODULE) as worker:
-        with pytest.raises(WorkerError, match="ended by SIGKILL"):
-            worker.ask("forget")
-        worker.close()
+def test_a_process_that_does_not_answer_in_time_is_ended_and_replaced(monkeypatch):
+    pool, start = Pool(command.ReplayBuffers.module, limit_seconds=60), ("a", Path(sys.executable), "versions")
+    assert pool.open(*start, packages=["numpy"]) == pool.open(*start, packages=[]) == {"numpy": np.__version__}
+    monkeypatch.setattr(pool._workers["a"], "limit_seconds", 0.01)
+    cell = Cell("operations", IN_PYTHON, "insert", 1, 1_000_000)
+    asked = {"cell": cell, "seed": 0, "sample_seconds": 0.001, "rows": 1}
+    assert pool.prepare("a", **asked) == Untimed("failed", "the process ended by SIGKILL")
+    assert pool.open(*start, packages=[]) == {}
+    pool.close()
 
 
 def record(op, seconds, primitive="replay_operations", **fields):
@@ -262,20 +222,20 @@ def test_the_summary_says_how_many_times_as_fast():
     ops = (("insert", 1), ("sample", 256), ("update", 256), ("step", 256))
     found = [record(op, 2e-6, batch=batch) for op, batch in ops]
     found += [record(op, 12e-6, batch=batch, contestant="cpprb", options={}) for op, batch in ops]
-    content = summary.of(found, "two_lock_checked")["operations"]
+    content = command.summarize(found, "two_lock_checked")["operations"]
     assert content["us"]["cpprb"]["sum"] == pytest.approx(36)
     assert content["times_best_peer"]["sum"] == pytest.approx(6)
     times, low, high = content["times_best_peer"]["step"]
     assert times == pytest.approx(6)
     assert low < times < high
-    assert "a speedup of 6.00 over cpprb" in "\n".join(summary.lines({"operations": content}))
+    assert "a speedup of 6.00 over cpprb" in "\n".join(command.lines({"operations": content}))
     found = [
         dataclasses.replace(found[3], primitive="replay_sharded", contestant=name, median_seconds=seconds)
         for name, seconds in (("sharded", 5e-4), ("torchrl_ray", 1e-2))
     ]
-    content = summary.of(found, "two_lock_checked")
+    content = command.summarize(found, "two_lock_checked")
     assert content["sharded"]["speedups"]["torchrl_ray"][0] == pytest.approx(20)
-    assert any("a speedup of 20.00x" in line and "over torchrl_ray" in line for line in summary.lines(content))
+    assert any("a speedup of 20.00x" in line and "over torchrl_ray" in line for line in command.lines(content))
 
 
 def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
@@ -284,17 +244,15 @@ def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
         record("run", seconds, "replay_threads", threads=2, options={**options, "strategy": strategy})
         for strategy, seconds in (("two_lock_lazy", 2e-6), ("global", 6e-6), ("none", 1e-6))
     ]
-    found.append(dataclasses.replace(found[0], op="retrieve", metrics={"superseded": 0.0123}))
-    content = summary.of(found, "two_lock_checked")["threads"]
+    found.append(dataclasses.replace(found[0], op="retrieve", machine={"superseded": 0.0123}))
+    content = command.summarize(found, "two_lock_checked")["threads"]
     assert content["2, 0 us of work, priorities retrieved"]["two_lock_lazy"]["superseded"] == 0.0123
-    assert "1.23% of samples" in "\n".join(summary.lines({"threads": content}))
+    assert "1.23% of samples" in "\n".join(command.lines({"threads": content}))
     row = content["2, 0 us of work"]["two_lock_lazy"]
-    assert row["claims"] == {"global": "holds", "none": "holds"}
     assert row["times_global"][0] == pytest.approx(3)
-    assert summary.verdict("global", [1.9, 1.8, 2.1]) == "ambiguous"
 
 
-COMMAND = ["replay", "--python", "none", "--capacity", "600", "--sample", "0.0005", "--budget", "0", "--json"]
+COMMAND = ["run", "replay", "--python", "none", "--capacity", "600", "--sample", "0.0005", "--budget", "0", "--json"]
 
 
 def test_pairs_and_flushes_of_a_strategy_are_records_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):
@@ -331,7 +289,7 @@ def test_pairs_and_flushes_of_a_strategy_are_records_and_nothing_is_measured_twi
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
-    words = [sys.executable, "-m", naive_replay.MODULE, *COMMAND[1:], "--only", "operations", "--no-sentinels"]
+    words = [sys.executable, "-m", naive_replay.MODULE, *COMMAND[2:], "--only", "operations", "--no-sentinels"]
     words += ["--buffers", "naive,torn", "--results", str(tmp_path)]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     until(lambda: any(path.stat().st_size for path in tmp_path.glob("*/replay.jsonl")) or process.poll() is not None)
@@ -353,21 +311,24 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
 
 
 def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
-    """The second of three samples of one cell fails; the other cell is timed all the same."""
+    """A sample of one cell fails, by the death of a process; the other cell is timed all the same."""
 
-    class Fails(command.Remote):
+    class Clock(WorkerClock):
         def sample(self):
-            if self.cell.op == "two":
-                raise command.FailedError(self, "process 1 ended with exit code -9")
-            self.calls_per_sample = 1
+            if self.worker.op == "two":
+                raise FailedError(self, "process 1 ended with exit code -9")
+            self.answers.append({"superseded": None})
             return 1.0
 
-    stamp = command.Stamp.of_this_run(__name__, "replay_pairs")
-    one = command.Team(command.Pool(None, Path("none")), stamp, 0)
-    one.rows["cpprb_mp"] = 1
-    monkeypatch.setattr(one, "clock", lambda cell, seconds, is_twin=False: Fails(cell, None, 0, [0], None))
-    cells = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}) for op in ("one", "two")]
-    found = list(one.measure(cells, 0.001, 0.0, lambda *_: ()))
+    options = parser_for(command.ReplayBuffers, "run replay").parse_args(["--python", "none", "--budget", "0"])
+    topic, dropped = command.ReplayBuffers(options, "pairs"), []
+    topic._rows["cpprb_mp"] = 1
+    topic.pool = SimpleNamespace(drop=dropped.append, forget=lambda: None)
+    prepared = {"calls": 1, "affinity": [0], "note": None}
+    monkeypatch.setattr(topic, "clock", lambda cell, stack, is_twin=False: Clock(cell, prepared))
+    group = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}, 2) for op in ("one", "two")]
+    found = list(topic.measure(group))
+    assert dropped == group[1:]
     assert [(record.op, record.status, record.primitive) for record in found] == [
         ("two", "failed", "replay_pairs"),
         ("one", "ok", "replay_pairs"),
@@ -375,11 +336,11 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
     ]
 
 
-class Played(worker.Crew):
+class Played(Crew):
     """A crew whose members take as long as they are told."""
 
     def __init__(self, *outcomes):
-        super().__init__([0] * 17)
+        super().__init__()
         self.outcomes = outcomes
 
     def _run(self, jobs):
@@ -388,9 +349,9 @@ class Played(worker.Crew):
 
 def test_a_pair_is_as_fast_as_its_slower_side_and_a_flush_as_its_first():
     members = Played(Outcome(10, 1.0, 3.0), Outcome(4, 1.0, 3.0))
-    pair, flush = (stretch(members, [], 2.0, is_slowest=slowest) for slowest in (True, False))
+    pair, flush = (SharedRun(members, [LEARN] * 2, 2.0, is_slowest) for is_slowest in (True, False))
     assert (pair.sample(), pair.calls_per_sample) == (0.5, 4)
-    assert (flush.sample(), flush.beside_seconds) == (0.2, 0.5)
+    assert (flush.sample(), flush.beside) == (0.2, 0.5)
 
 
 def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
@@ -399,4 +360,4 @@ def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
     )
     members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))
     shares = Quota(1, 1, 20, 2)
-    assert quota(members, Job("it", "", 0, 1, 4, ()), shares, lambda: None).sample() == pytest.approx(4.0 / 20)
+    assert SharedRun(members, share_quota(LEARN, shares)).sample() == pytest.approx(4.0 / 20)

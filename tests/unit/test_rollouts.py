@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.libraries import rows
-from benchmarks.topics.replay import summary, worker
-from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_PARTS, TRAINED, Plan
+from benchmarks.topics.replay import command, worker
+from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, STEP_PARTS, TRAINED, Plan
+from dse.records import Record
 from impls.replay import SegmentedReplay
 from impls.training import load
 from impls.training.weights import layout_of
@@ -42,23 +43,9 @@ def test_a_step_stores_a_segment_with_its_samples_weights_before_the_priorities_
     assert (done[1][-1] == np.arange(1.0, 17.0)).all()
 
 
-def test_each_number_of_rollouts_is_timed_in_alternation_with_the_rest_of_its_step():
-    groups = PLAN.groups("memr")
-    assert "memr" in PARTS
-    assert [{one.options["rollouts"] for one in group if "workload" in one.options} for group in groups] == [
-        {count} for count in ROLLOUTS
-    ]
-    for group, count in zip(groups, ROLLOUTS, strict=True):
-        buffers, rest = group[:3], group[3:]
-        assert [(one.contestant, one.op, one.batch) for one in buffers] == [
-            (name, "rollouts", count) for name in (COMPILED, IN_PYTHON, "cpprb")
-        ]
-        assert {(one.contestant, one.op): one.batch for one in rest} == {
-            ("env", "step"): 1,
-            ("forward", "act"): count,
-            ("learner", "step"): 256,
-        }
-        assert {one.member for one in rest} == {(TRAINED, "")}, "one process has all of them"
+def test_the_rest_of_a_step_is_timed_with_the_same_records_in_one_process():
+    rest = [cell for group in PLAN.groups("memr") for cell in group if "workload" in cell.options]
+    assert {cell.member for cell in rest} == {(TRAINED, "")}
     assert layout_of(load(TRAINED)).fields == rows.LAYOUT.fields
 
 
@@ -83,17 +70,17 @@ def test_the_share_is_of_all_parts_and_of_no_step_that_lacks_one():
         record(COMPILED, "rollouts", 50, 256, strategy="global"),
         record("env", "step", 15, **rest | {"rollouts": 256}),
     ]
-    content = summary.of(found, "global")["memr"]
+    content = command.summarize(found, "global")["memr"]
     assert content["percent"]["global"] == pytest.approx({"64": 25.0})
     assert content["percent"]["cpprb"] == pytest.approx({"64": 400 / 7})
     assert content["us"]["global"] == pytest.approx({"64": 25.0, "256": 50.0})
-    text = "\n".join(summary.lines({"memr": content}))
+    text = "\n".join(command.lines({"memr": content}))
     assert "57.1" in text
     assert content["source"] in text
 
 
 def test_a_step_whose_environment_is_not_here_is_skipped(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.setattr(worker, "pin", lambda *_: [0])
+    monkeypatch.setattr(worker, "pin_to", lambda *_: [0])
     cell = {"part": "memr", "contestant": "env", "op": "step", "batch": 1, "options": {"workload": TRAINED}}
-    assert "gymnasium" in worker._Session().prepare(cell, 0, 0.001, 1)["skipped"]
+    assert "gymnasium" in worker._Session().prepare(cell, seed=0, sample_seconds=0.001, rows=1)["skipped"]

@@ -17,6 +17,7 @@ from benchmarks.libraries.base import tree_names
 from benchmarks.run import Stamp, Tally, run, show
 from benchmarks.tables import MOST_ROWS, compare_fastest, write_fastest
 from benchmarks.timing import Timing
+from benchmarks.topic import parser_for
 from benchmarks.topics import peers, share
 from benchmarks.topics.profile.cells import PRESETS, groups
 from dse import records
@@ -54,7 +55,7 @@ def profiled(stamp):
 
 def shared(stamp):
     made = SimpleNamespace(_workload=load("hopper_ddpg"))
-    return [[share.Shares.tree(made, name) for name in ("numba", "cumsum", "flat", "numpy", "python")]], stamp.cell
+    return [[share.Share.tree(made, name) for name in ("numba", "cumsum", "flat", "numpy", "python")]], stamp.cell
 
 
 SHIPPED = {
@@ -115,10 +116,11 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     copied, machine = with_evidence(path, tmp_path / "peers.jsonl", {**CODE, "libraries": "those of peers"})
     stamp = Stamp("beef", False, "made up", peers.PEER, machine)
     kept = {one.contestant for one in read_file(copied)}  # a library may have been added since
-    members = [peers._Member(fields, None, stamp) for fields in peers.implementations(kept)]
-    options = peers._parser().parse_args(["--json"])
+    words = ["--json", "--python", sys.executable, "--contestants", ",".join(kept)]
+    topic = peers.Peers(parser_for(peers.Peers, "peers").parse_args(words))
+    topic.stamp = stamp
     before = copied.read_bytes()
-    peers._run(members, members[0], copied, options)  # without a process to ask: none is needed
+    run(topic.cells(), copied, stamp, lambda cells: pytest.fail("not done"), topic.options, name=topic.key)
     assert copied.read_bytes() == before
 
 
@@ -212,7 +214,8 @@ def test_versions_of_libraries_in_another_environment_stand_in_the_evidence(tmp_
 
 
 CHECKOUT = {
-    "benchmarks/timing.py": "from impls import trees\nfrom .replay.clock import tick\nfrom dse.platforms import memory",
+    "benchmarks/timing.py": "from impls import trees\nfrom .topics.replay.clock import tick\n"
+    "from dse.platforms import memory",
     "benchmarks/topics/replay/clock.py": 'WORKER = "benchmarks.topics.peers.worker"',
     "benchmarks/topics/peers/worker.py": "def work(): import impls.training.loop",
     "benchmarks/reporting.py": "one = 1",
@@ -380,7 +383,7 @@ def test_progress_is_of_all_cells_and_says_what_was_measured_last(tmp_path, monk
     monkeypatch.setattr("impls.terminal.EVERY_SECONDS", 0.0)
     counted(tmp_path / "a.jsonl", [1])
     assert capsys.readouterr().err == ""
-    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", told=lambda number: f"number {number}", options=QUIET)
+    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", describe=lambda number: f"number {number}", options=QUIET)
     lines = [line.split(" after")[0] + line.partition(" s")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines == ["1 of 2 cells (50%)", "2 of 2 cells (100%); number 2"]
 
@@ -420,14 +423,21 @@ def test_every_tree_and_library_can_be_compared(name):
 @pytest.mark.parametrize("words", ["pairs replay,cpprb", "operations,pairs cpprb", "pairs cpprb --strategies global"])
 def test_a_buffer_strategy_or_part_that_would_not_be_measured_is_refused(words, capsys):
     only, buffers, *others = words.split()
-    assert main(["replay", "--anyway", "--python", sys.executable, "--only", only, "--buffers", buffers, *others]) == 2
+    named = ["--only", only, "--buffers", buffers, *others]
+    assert main(["run", "replay", "--anyway", "--python", sys.executable, *named]) == 2
     assert "leave nothing to measure of" in capsys.readouterr().err
 
 
+PYTHON = f"--python {sys.executable}"
 MEASURING = (
-    *("sweep --preset quick", "profile --workload cartpole_dqn", "share --workload cartpole_dqn", "replay"),
-    *("transports", "arrangements", "learning", f"peers --python {sys.executable}", "peers --training"),
-    *(f"plugins --python {sys.executable}", f"plugins --learning --python {sys.executable}"),
+    *(
+        "sweep --preset quick",
+        "profile --workload cartpole_dqn",
+        f"peers {PYTHON}",
+        "run share --workload cartpole_dqn",
+    ),
+    *("run replay", "run transports", "run arrangements", "run learning", "run loops", f"run plugins {PYTHON}"),
+    f"run plugins --learning {PYTHON}",
 )
 
 

@@ -22,7 +22,7 @@ from ...libraries import rows
 from ...libraries.base import Host, hosts
 from ...timing import Timing, interleave
 from ...worker import installed, sentence_of, serve, threads
-from ..replay.buffers import CHECKED_ROWS, fault_of, spread
+from ..replay import CHECKED_ROWS, fault_of, spread
 from . import BUFFER, TWIN
 
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed

@@ -1,14 +1,15 @@
 """What is timed: the cells of each part, in groups that take turns."""
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dse.platforms.evidence import CORES
 
-from .buffers import kind_of
-from .partial import UNTIL
+from . import kind_of
 
 PARTS = {
     "operations": "insert, sample, update, all three; retrieval; one thread on one core, with other libraries' buffers",
@@ -44,6 +45,14 @@ TOTALS = tuple(total for total in (2, 3, 4, 6, 8, 12, 16, 24, 32) if total <= ma
 FLUSHES = (1, 4, 16, 64, 256)
 LEARNED = 256  # records that the learner during a flush samples
 WORKED_SHARE = 5  # a run with work after each operation has a fifth of the iterations
+
+
+UNTIL = {
+    "sample": ("call", "tree", "gather", "whole"),
+    "update": ("call", "priorities", "whole"),
+    "insert": ("call", "whole"),
+}
+"""The steps of each operation, in order; "whole" ends with the last: weights, the tree, or the row and the tree."""
 
 
 @dataclass(frozen=True)
@@ -90,83 +99,81 @@ class Plan:
         """Return the cells of a part."""
         return [group for group in getattr(self, f"_{part}")() if group]
 
-    def _compiled(self, part: str, op: str, batch: int, strategy: str, threads: int = 1, **options: Any) -> Cell:
-        return Cell(part, COMPILED, op, batch, self.capacity, {"strategy": strategy, **options}, threads)
+    def _cells(
+        self, part: str, names: Sequence[str], op: str, batch: int, threads: int = 1, **options: Any
+    ) -> list[Cell]:
+        return [Cell(part, name, op, batch, self.capacity, options, threads) for name in names]
+
+    def _ours(self, strategies: Sequence[str], part: str, *shape: Any, **options: Any) -> list[Cell]:
+        return [self._cells(part, [COMPILED], *shape, strategy=strategy, **options)[0] for strategy in strategies]
+
+    @property
+    def _first(self) -> Sequence[str]:
+        """Return the default strategy, if any is asked for."""
+        return self.strategies[:1]
+
+    @property
+    def _local(self) -> list[str]:
+        """Return the other buffers that lie on this machine."""
+        return [name for name in self.others if not kind_of(name).clustered]
 
     def _operations(self) -> Iterator[list[Cell]]:
         for op, batch in (*OPERATIONS, (RETRIEVE, 256)):
-            others = [name for name in self._list_local() if op != RETRIEVE or kind_of(name).retrieves]
-            ours = [self._compiled("operations", op, batch, strategy) for strategy in self.strategies]
+            others = [name for name in self._local if op != RETRIEVE or kind_of(name).retrieves]
+            ours = self._ours(self.strategies, "operations", op, batch)
             reused = [dataclasses.replace(cell, contestant=REUSED) for cell in ours[:1]]
-            yield ours + reused + [Cell("operations", name, op, batch, self.capacity) for name in others]
-
-    def _list_local(self) -> list[str]:
-        return [name for name in self.others if not kind_of(name).clustered]
+            yield ours + reused + self._cells("operations", others, op, batch)
 
     def _sharded(self) -> Iterator[list[Cell]]:
         clustered = [name for name in self.others if kind_of(name).clustered]
-        yield [Cell("sharded", name, "step", LEARNED, self.capacity) for name in clustered]
+        yield self._cells("sharded", clustered, "step", LEARNED)
 
     def _parts(self) -> Iterator[list[Cell]]:
         for op, batch in OPERATIONS:
-            steps = UNTIL.get(op, ()) if self.strategies and (op, batch) != ("insert", 64) else ()
-            yield [self._compiled("parts", op, batch, self.default, until=step) for step in steps]
+            steps = UNTIL.get(op, ()) if (op, batch) != ("insert", 64) else ()
+            yield [cell for step in steps for cell in self._ours(self._first, "parts", op, batch, until=step)]
 
     def _batches(self) -> Iterator[list[Cell]]:
-        for op in ("sample", "update"):
-            for batch in BATCHES:
-                ours = [self._compiled("batches", op, batch, self.default)] if self.strategies else []
-                python = [Cell("batches", IN_PYTHON, op, batch, self.capacity)] if IN_PYTHON in self.others else []
-                yield ours + python
+        python = [name for name in self.others if name == IN_PYTHON]
+        for op, batch in itertools.product(("sample", "update"), BATCHES):
+            yield self._ours(self._first, "batches", op, batch) + self._cells("batches", python, op, batch)
 
     def _memr(self) -> Iterator[list[Cell]]:
         for rollouts in ROLLOUTS:
-            ours = [self._compiled("memr", "rollouts", rollouts, self.default)] if self.strategies else []
-            others = [Cell("memr", name, "rollouts", rollouts, self.capacity) for name in self._list_local()]
+            ours = self._ours(self._first, "memr", "rollouts", rollouts)
             options = {"workload": TRAINED, "learner": "dense", "rollouts": rollouts}
             rest = [
                 Cell("memr", *part, batch or rollouts, self.capacity, options) for part, batch in STEP_PARTS.items()
             ]
-            yield ours + others + rest
+            yield ours + self._cells("memr", self._local, "rollouts", rollouts) + rest
 
     def _pairs(self) -> Iterator[list[Cell]]:
+        peers = [name for name in self.others if name == SHARED_PEER]
         for work in WORKS:
             options = {"work": work, "work_seconds": 0.0 if work == "none" else WORK_SECONDS}
             cells = []
             for op in ARRANGEMENTS:
-                threads = 2 if op in ("two", "apart") else 1
-                cells += [
-                    self._compiled("pairs", op, self.batch, strategy, threads, **options)
-                    for strategy in self.strategies
-                ]
-                if SHARED_PEER in self.others:
-                    cells.append(Cell("pairs", SHARED_PEER, op, self.batch, self.capacity, options, threads))
+                shape = op, self.batch, 2 if op in ("two", "apart") else 1
+                cells += self._ours(self.strategies, "pairs", *shape, **options)
+                cells += self._cells("pairs", peers, *shape, **options)
             yield cells
 
     def _parallel(self, mode: str) -> Iterator[list[Cell]]:
-        for work_seconds in (0.0, WORK_SECONDS):
+        for work_seconds, total in itertools.product((0.0, WORK_SECONDS), TOTALS):
             share = WORKED_SHARE if work_seconds else 1
-            quota = {"iterations": max(1, self.iterations // share), "starts_after": max(1, self.starts // share)}
-            for total in TOTALS:
-                learners = max(1, total // 3)  # half as many as actors, rounded down
-                options = {"actors": total - learners, "learners": learners, "work_seconds": work_seconds, **quota}
-                yield [
-                    self._compiled(mode, op, 100, strategy, total, **options)
-                    for op in ("run", RETRIEVE)
-                    for strategy in self.strategies
-                ]
+            learners = max(1, total // 3)  # half as many as actors, rounded down
+            options = {"actors": total - learners, "learners": learners, "work_seconds": work_seconds}
+            options |= {"iterations": max(1, self.iterations // share), "starts_after": max(1, self.starts // share)}
+            ops = ("run", RETRIEVE)
+            yield [cell for op in ops for cell in self._ours(self.strategies, mode, op, 100, total, **options)]
 
-    def _threads(self) -> Iterator[list[Cell]]:
-        return self._parallel("threads")
-
-    def _processes(self) -> Iterator[list[Cell]]:
-        return self._parallel("processes")
+    _threads = functools.partialmethod(_parallel, "threads")
+    _processes = functools.partialmethod(_parallel, "processes")
 
     def _flush(self) -> Iterator[list[Cell]]:
         for rows in FLUSHES:
-            yield [
-                self._compiled("flush", op, rows, strategy, 2 if beside == "learner" else 1, beside=beside)
-                for strategy in self.strategies
-                for beside in ("nothing", "learner")
-                for op in ("insert", "cache")
-            ]
+            group = list[Cell]()
+            for strategy, beside, op in itertools.product(self.strategies, ("nothing", "learner"), ("insert", "cache")):
+                threads = 2 if beside == "learner" else 1
+                group += self._ours([strategy], "flush", op, rows, threads, beside=beside)
+            yield group

@@ -5,22 +5,26 @@ priorities, then its work), of a learner that retrieves priorities before and af
 one of actor and learner after the other.
 """
 
+import contextlib
 import hashlib
 import math
+import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from impls.replay import LocalStorage
+from impls.training.interrupts import WatchedParent, enter
 
 from ...clock import pin_to
 from ...libraries import rows
 from ...libraries.base import Buffer
-from .buffers import kind_of
+from . import kind_of
 from .cells import RETRIEVE
 
 MEMBERS = 16  # at most
@@ -89,6 +93,7 @@ def compute(rounds: int) -> None:
     hashlib.pbkdf2_hmac("sha256", b"work", b"", rounds)
 
 
+@cache
 def rounds_of(seconds: float) -> int:
     """Return how many rounds of ``compute`` take so long, by the fastest of several tries; at least 1."""
     tried = 2_000
@@ -103,15 +108,18 @@ def rounds_of(seconds: float) -> int:
 class Member:
     """The buffers of a thread or process, and the jobs it has done before, ready to be done again."""
 
-    def __init__(self, counts: Any) -> None:
-        self.buffers: dict[str, Buffer] = {}
-        self._counts = counts
+    def __init__(self, counts: Any, buffers: dict[str, Buffer] | None = None) -> None:
+        self._counts, self._buffers = counts, {} if buffers is None else buffers
         self._iterations: dict[tuple[Any, ...], Callable[[int], int | None]] = {}
 
-    def attach(self, key: str, name: str, handle: Any, capacity: int, seed: int) -> None:
-        """Attach to a buffer of another process."""
+    def attach(self, key: str, name: str, handle: Any, capacity: int, seed: int) -> str | None:
+        """Attach to a buffer of another process; return what it raised, which that process says."""
         kind: Any = kind_of(name)
-        self.buffers[key] = kind.attached(handle, capacity, seed)
+        try:
+            self._buffers[key] = kind.attached(handle, capacity, seed)
+        except Exception as error:  # whatever a buffer raises is the result of its cell
+            return f"{type(error).__name__}: {error}"
+        return None
 
     def run(self, job: Job) -> Outcome:
         """Do a job; an exception stops the others too, and is the outcome's error."""
@@ -119,7 +127,7 @@ class Member:
         key = (job.buffer, job.role, job.rows, job.batch, job.work, job.amount)
         try:
             if key not in self._iterations:
-                self._iterations[key] = _iteration(self.buffers[job.buffer], job)
+                self._iterations[key] = _iteration(self._buffers[job.buffer], job)
             return (_by_quota if job.quota else _for_a_stretch)(job, self._iterations[key], self._counts)
         except Exception as error:  # whatever a buffer raises is the result of its cell
             self._counts[STOP] = 1
@@ -210,3 +218,116 @@ def _by_quota(job: Job, iteration: Callable[[int], int | None], counts: Any) -> 
         done += 1
         counts[job.index] = done
     return Outcome(done, began, time.perf_counter(), superseded=superseded)
+
+
+class Crew:
+    """What threads and processes have in common: the counts, and one run after the other."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self.counts = self._context.RawArray("q", MEMBERS + 1)
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Do all jobs at once, job i by member i. CrewError where one failed, died or hangs."""
+        self.counts[:] = [0] * len(self.counts)
+        outcomes = self._run(jobs)
+        errors = [outcome.error for outcome in outcomes if outcome.error]
+        if errors:
+            raise CrewError(next((error for error in errors if "another failed" not in error), errors[0]))
+        return outcomes
+
+    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        raise NotImplementedError
+
+
+class Threads(Crew):
+    """Threads of this process, all on the same buffers."""
+
+    def __init__(self, buffers: dict[str, Buffer]) -> None:
+        super().__init__()
+        self._members = [Member(self.counts, buffers) for _ in range(MEMBERS)]
+        self._pool = ThreadPoolExecutor(MEMBERS)
+
+    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        begun = [self._pool.submit(member.run, job) for member, job in zip(self._members, jobs, strict=False)]
+        try:
+            return [outcome.result(LIMIT_SECONDS + 5) for outcome in begun]
+        except TimeoutError:
+            raise CrewError(f"a thread has not come back after {LIMIT_SECONDS:g} s") from None
+
+
+class Processes(Crew):
+    """Spawned processes, started when they are needed, which attach to buffers of this one by their handles.
+
+    They end with their parent, and are never waited for without a limit.
+    """
+
+    def __init__(self, buffers: dict[str, Buffer]) -> None:
+        super().__init__()
+        self._buffers = buffers
+        self._processes: list[tuple[Any, Any]] = []  # each with the end of its pipe
+        self._attached: set[tuple[int, str]] = set()
+
+    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        if any(self._buffers[job.buffer].inherited and (0, job.buffer) not in self._attached for job in jobs):
+            self.close()
+        while len(self._processes) < len(jobs):
+            self._start(len(self._processes))
+        for index, job in enumerate(jobs):
+            if (index, job.buffer) not in self._attached:
+                self._send(index, "attach", *self._attachment(job.buffer, index))
+                if error := self._receive(index):
+                    raise CrewError(error)
+                self._attached.add((index, job.buffer))
+        for index, job in enumerate(jobs):
+            self._send(index, "run", job)
+        return [self._receive(index) for index in range(len(jobs))]
+
+    def _start(self, index: int) -> None:
+        here, there = self._context.Pipe()
+        inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
+        self._attached |= {(index, attachment[0]) for attachment in inherited}
+        watched = (WatchedParent(), _serve, there, self.counts, inherited)
+        process = self._context.Process(target=enter, args=watched, daemon=True)
+        process.start()
+        there.close()
+        self._processes.append((process, here))
+
+    def _attachment(self, key: str, index: int) -> tuple[Any, ...]:
+        """Return what a member attaches to a buffer by."""
+        buffer: Any = self._buffers[key]
+        return key, buffer.name, buffer.handle(), buffer.capacity, index
+
+    def _send(self, index: int, *request: Any) -> None:
+        with contextlib.suppress(OSError):  # it has ended: there will be no answer, which says so
+            self._processes[index][1].send(request)
+
+    def _receive(self, index: int) -> Any:
+        process, end = self._processes[index]
+        try:
+            if end.poll(LIMIT_SECONDS + 5):
+                return end.recv()
+            how = f"has not answered after {LIMIT_SECONDS:g} s"
+        except (EOFError, ConnectionResetError):
+            process.join(5)
+            how = f"ended with exit code {process.exitcode}"
+        self.close()
+        raise CrewError(f"process {index} {how}")
+
+    def close(self) -> None:
+        """Kill the processes; the next run starts others."""
+        for process, end in self._processes:
+            process.kill()
+            process.join(5)
+            end.close()
+        self._processes, self._attached = [], set()
+
+
+def _serve(end: Any, counts: Any, inherited: Sequence[tuple[Any, ...]]) -> None:
+    """Attach and run on request, until the parent's end is closed."""
+    member = Member(counts)
+    for attachment in inherited:
+        member.attach(*attachment)
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        for what, *arguments in iter(end.recv, None):
+            end.send(getattr(member, what)(*arguments))

@@ -9,16 +9,10 @@
 
 import dataclasses
 import functools
-import itertools
-import math
-import multiprocessing
-import os
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,206 +22,55 @@ from impls.cluster.connection import import_ray
 from impls.replay import SegmentedReplay
 from impls.terminal import plural
 from impls.training import TrainingError
-from impls.training.interrupts import WatchedParent, enter
 
-from ...clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
-from ...libraries import base, rows
-from ...libraries.base import Buffer
-from ...worker import NOT_HERE, installed, sentence_of, serve, threads
-from . import buffers, jobs, partial
+from ...cases import WrongAnswerError
+from ...clock import ALL_CPUS, Call, CallClock, Clock, pin_to
+from ...libraries import rows
+from ...libraries.base import Buffer, make, part_of
+from ...worker import NOT_HERE, Session, sentence_of, serve, threads
+from . import fault, filled, kind_of
 from .cells import ALONE, LEARNED, RETRIEVE
-from .jobs import LIMIT_SECONDS, MEMBERS, ROTATING, CrewError, Job, Member, Outcome, Quota
+from .jobs import ROTATING, Crew, CrewError, Job, Processes, Quota, Threads, rounds_of
 
-
-class Crew:
-    """What threads and processes have in common: the counts, and one run after the other."""
-
-    def __init__(self, counts: Any) -> None:
-        self.counts = counts
-
-    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Do all jobs at once, job i by member i. CrewError where one failed, died or hangs."""
-        self.counts[:] = [0] * len(self.counts)
-        outcomes = self._run(jobs)
-        errors = [outcome.error for outcome in outcomes if outcome.error]
-        if errors:
-            raise CrewError(next((error for error in errors if "another failed" not in error), errors[0]))
-        return outcomes
-
-    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """End the members, if they are processes."""
-
-
-class Threads(Crew):
-    """Threads of this process, all on the same buffers."""
-
-    def __init__(self, buffers: dict[str, Buffer]) -> None:
-        super().__init__(multiprocessing.get_context("spawn").RawArray("q", MEMBERS + 1))
-        self._members = [Member(self.counts) for _ in range(MEMBERS)]
-        for member in self._members:
-            member.buffers = buffers
-        self._pool = ThreadPoolExecutor(MEMBERS)
-
-    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        began = [self._pool.submit(member.run, job) for member, job in zip(self._members, jobs, strict=False)]
-        try:
-            return [one.result(LIMIT_SECONDS + 5) for one in began]
-        except TimeoutError:
-            raise CrewError(f"a thread has not come back after {LIMIT_SECONDS:g} s") from None
-
-
-class Processes(Crew):
-    """Spawned processes, started when they are needed, which attach to buffers of this one by their handles.
-
-    They end with their parent, and are never waited for without a limit.
-    """
-
-    def __init__(self, buffers: dict[str, Buffer]) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        super().__init__(self._context.RawArray("q", MEMBERS + 1))
-        self._buffers = buffers
-        self._ends: list[Any] = []
-        self._processes: list[Any] = []
-        self._attached: set[tuple[int, str]] = set()
-
-    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        if any(self._buffers[job.buffer].inherited and (0, job.buffer) not in self._attached for job in jobs):
-            self.close()
-        self._start(len(jobs))
-        for index, job in enumerate(jobs):
-            self._attach(index, job.buffer)
-        for end, job in zip(self._ends, jobs, strict=False):
-            end.send(("run", job))
-        return [self._receive(index) for index in range(len(jobs))]
-
-    def _start(self, count: int) -> None:
-        # Invariant: as many pipes as processes, in the same order.
-        while len(self._ends) < count:
-            here, there = self._context.Pipe()
-            index = len(self._ends)
-            inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
-            self._attached |= {(index, attachment[0]) for attachment in inherited}
-            watched = (WatchedParent(), _serve, there, self.counts, inherited)
-            process = self._context.Process(target=enter, args=watched, daemon=True)
-            process.start()
-            there.close()
-            self._ends.append(here)
-            self._processes.append(process)
-
-    def _attach(self, index: int, key: str) -> None:
-        if (index, key) in self._attached:
-            return
-        self._ends[index].send(("attach", *self._attachment(key, index)))
-        if error := self._receive(index):
-            raise CrewError(error)
-        self._attached.add((index, key))
-
-    def _attachment(self, key: str, index: int) -> tuple[Any, ...]:
-        """Return what a member attaches to a buffer by."""
-        buffer: Any = self._buffers[key]
-        return key, buffer.name, buffer.handle(), buffer.capacity, index
-
-    def _receive(self, index: int) -> Any:
-        try:
-            if self._ends[index].poll(LIMIT_SECONDS + 5):
-                return self._ends[index].recv()
-            how = f"has not answered after {LIMIT_SECONDS:g} s"
-        except (EOFError, ConnectionResetError):
-            self._processes[index].join(5)
-            how = f"ended with exit code {self._processes[index].exitcode}"
-        self.close()
-        raise CrewError(f"process {index} {how}")
-
-    def close(self) -> None:
-        """Kill the processes; the next run starts others."""
-        for process, end in zip(self._processes, self._ends, strict=True):
-            process.kill()
-            process.join(5)
-            end.close()
-        self._ends, self._processes, self._attached = [], [], set()
-
-
-def _serve(end: Any, counts: Any, inherited: Sequence[tuple[Any, ...]]) -> None:
-    """Attach and run on request, until the parent's end is closed."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    member = Member(counts)
-    for attachment in inherited:
-        member.attach(*attachment)
-    for _ in itertools.count():
-        try:
-            what, *arguments = end.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        if what == "run":
-            end.send(member.run(*arguments))
-            continue
-        try:
-            member.attach(*arguments)
-            end.send(None)
-        except Exception as error:  # the parent says it
-            end.send(f"{type(error).__name__}: {error}")
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
-
-
-SAMPLED = 16  # samples that updates take turns in
 MODEL_RECORDS = 100_000  # of all segments, the middle of three sizes that [Zhang2022, Fig. 3.6] tries
-MORE = {"beside": "beside_seconds", "superseded": "superseded"}  # what a sample may tell besides, as clocks name it
 LEAD_SECONDS = 0.003  # from asking the jobs to begin until they do
 
 
-class Operation:
+class Operation(CallClock):
     """An operation of one buffer by this thread: insert, sample or update of ``batch`` records, or a step: one record
     inserted, then ``batch`` sampled and updated, or ``rollouts``. Updates and retrievals are of records sampled since
     the sample before."""
 
     def __init__(self, buffer: Buffer, op: str, batch: int, sample_seconds: float) -> None:
-        rng = np.random.default_rng(0)
-        self._buffer, self._op, self._batch = buffer, op, batch
-        count = batch if op == "insert" else 1
-        numbers = rng.integers(0, rows.MOST, (ROTATING, count))
-        self._placed = [buffer.place(rows.made(numbers[turn])) for turn in range(ROTATING)]
-        errors = rng.random((ROTATING, batch)).astype(np.float32)
-        self._errors = [buffer.place_errors(errors[turn]) for turn in range(ROTATING)]
+        rng, count = np.random.default_rng(0), batch if op == "insert" else 1
+        placed = [buffer.place(rows.made(numbers)) for numbers in rng.integers(0, rows.MOST, (ROTATING, count))]
+        errors = [buffer.place_errors(made) for made in rng.random((ROTATING, batch)).astype(np.float32)]
         self._sampled: list[Any] = []
+        self._draw = (lambda: buffer.keep(buffer.sample(batch))) if op in ("update", RETRIEVE) else None
         self._renew()
-        self._clock = CallClock(self._call(), sample_seconds, buffer.wait)
-        self.calls_per_sample = self._clock.calls_per_sample
-
-    def sample(self) -> float:
-        """Take one more sample; return the seconds of a call."""
-        self._renew()
-        return self._clock.sample()
-
-    def _renew(self) -> None:
-        if self._op in ("update", RETRIEVE):
-            self._sampled[:] = [self._buffer.keep(self._buffer.sample(self._batch)) for _ in range(SAMPLED)]
-
-    def _call(self) -> Call:
-        buffer, batch, placed, errors, sampled = self._buffer, self._batch, self._placed, self._errors, self._sampled
 
         def step(turn: int) -> None:
             buffer.insert(placed[turn % ROTATING])
             buffer.update(buffer.sample(batch), errors[turn % ROTATING])
 
-        if self._op == "rollouts":
-            return rollouts(buffer, batch, placed, errors)
         calls: dict[str, Call] = {
             "insert": lambda turn: buffer.insert(placed[turn % ROTATING]),
             "sample": lambda turn: buffer.sample(batch),
-            "update": lambda turn: buffer.update(sampled[turn % SAMPLED], errors[turn % ROTATING]),
-            RETRIEVE: lambda turn: buffer.retrieve(sampled[turn % SAMPLED]),
+            "update": lambda turn: buffer.update(self._sampled[turn % ROTATING], errors[turn % ROTATING]),
+            RETRIEVE: lambda turn: buffer.retrieve(self._sampled[turn % ROTATING]),
             "step": step,
         }
-        return calls[self._op]
+        call = calls[op] if op in calls else rollouts(buffer, batch, placed, errors)
+        super().__init__(call, sample_seconds, buffer.wait)
+
+    def sample(self) -> float:
+        """Take one more sample; return the seconds of a call."""
+        self._renew()
+        return super().sample()
+
+    def _renew(self) -> None:
+        if self._draw:
+            self._sampled[:] = [self._draw() for _ in range(ROTATING)]
 
 
 def rollouts(buffer: Buffer, batch: int, placed: list[Any], errors: list[Any]) -> Call:
@@ -254,39 +97,47 @@ def part_of_step(cell: dict[str, Any], seed: int, sample_seconds: float) -> Call
     """Return the clock of another part of an environment step. TrainingError where its workload cannot be had."""
     from impls.training import learners, load  # noqa: PLC0415  # of processes of ours alone
 
-    from ..profile.parts import World, make  # noqa: PLC0415
+    from ..profile import parts  # noqa: PLC0415
 
     learners.use_threads(1)
-    return CallClock(make(World(load(cell["options"]["workload"]), seed, 0), cell), sample_seconds)
+    return CallClock(parts.make(parts.World(load(cell["options"]["workload"]), seed, 0), cell), sample_seconds)
 
 
 @dataclass
-class Together:
-    """A clock of jobs that several processes do at once.
+class SharedRun:
+    """A clock of jobs that several processes do at once: for N ``seconds``, or until their quota is done.
 
-    ``read`` makes the seconds of a sample, and those of another cell that the same run times, from the moment at which
-    all began and the outcomes; ``before`` comes before every run.
+    For a stretch a call is an iteration of the slowest, or of the first, and ``beside`` are the seconds of the last's;
+    for a quota it is a gradient step, by the wall time until the last member is done. ``before`` precedes every run.
     """
 
     crew: Crew
-    jobs: Callable[[float], list[Job]]
-    read: Callable[[float, Sequence[Outcome]], tuple[float, float]]
+    jobs: Sequence[Job]
+    seconds: float = 0.0
+    is_slowest: bool = True
     before: Callable[[], object] = lambda: None
     calls_per_sample: int = 0
-    beside_seconds: float = math.nan
-    superseded: float = math.nan  # share of the samples of learners that retrieve priorities
+    beside: float | None = None
+    superseded: float | None = None  # share of the samples of learners that retrieve priorities
 
     def sample(self) -> float:
         """Take one more sample; return the seconds of a call. CrewError where a member failed."""
         self.before()
         begin = time.perf_counter() + LEAD_SECONDS
-        jobs = self.jobs(begin)
+        jobs = [dataclasses.replace(job, begin=begin, end=begin + self.seconds) for job in self.jobs]
         outcomes = self.crew.run(jobs)
         self.calls_per_sample = max(1, min(outcome.iterations for outcome in outcomes))
-        seconds, self.beside_seconds = self.read(begin, outcomes)
-        done = sum(job.batch * one.iterations for job, one in zip(jobs, outcomes, strict=False) if job.role == RETRIEVE)
-        self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else math.nan
-        return seconds
+        if shares := jobs[0].quota:
+            done = sum(
+                job.batch * outcome.iterations
+                for job, outcome in zip(jobs, outcomes, strict=True)
+                if job.role == RETRIEVE
+            )
+            self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else None
+            return (max(outcome.ended for outcome in outcomes) - begin) / shares.total
+        each = [outcome.seconds for outcome in outcomes]
+        self.beside = each[-1]
+        return max(each) if self.is_slowest else each[0]
 
 
 def cpus_of(member: int, members: int) -> tuple[int, ...]:
@@ -294,194 +145,222 @@ def cpus_of(member: int, members: int) -> tuple[int, ...]:
     return ALL_CPUS if members > len(ALL_CPUS) else ALL_CPUS[member : member + 1]
 
 
-def stretch(crew: Crew, jobs: Sequence[Job], seconds: float, is_slowest: bool = True) -> Together:
-    """Return the clock of jobs that run for a given number of seconds: of the slowest's iteration, or of the first's.
+def share_quota(job: Job, shares: Quota) -> list[Job]:
+    """Return the jobs of actors and learners that do a quota together; ``job`` is a learner's."""
+    roles = ["actor"] * shares.actors + [job.role] * shares.learners
+    job_of = functools.partial(dataclasses.replace, job, quota=shares)
+    return [job_of(role=role, index=index, cpus=cpus_of(index, len(roles))) for index, role in enumerate(roles)]
 
-    The concurrent cell is of the last's iteration.
+
+def cut(buffer: Any, op: str, until: str) -> Any:
+    """Return the buffer, or one in its memory whose operation ends after the step ``until``.
+
+    What a sample that is cut returns is unfinished, and never looked at.
     """
+    if until == "whole":
+        return buffer
+    whole = buffer.compiled
+    kind = type(whole)
+    kernels = dataclasses.replace(kind.kernels, **{op: _kernels()[op, until]})
+    some = type("CutReplay", (kind,), {"kernels": kernels})
+    made: Any = kind_of(buffer.name).__new__(kind_of(buffer.name))
+    made.take(some(whole.settings, whole._memory), buffer.capacity, seed=0)
+    return made
 
-    def begun(begin: float) -> list[Job]:
-        return [dataclasses.replace(job, begin=begin, end=begin + seconds) for job in jobs]
 
-    def read(begin: float, outcomes: Sequence[Outcome]) -> tuple[float, float]:
-        each = [outcome.seconds for outcome in outcomes]
-        return max(each) if is_slowest else each[0], each[-1]
+@functools.cache
+def _kernels() -> dict[tuple[str, str], Any]:
+    """Return the kernel of each operation and last step. They are made here, once the compiler is needed."""
+    from impls.replay import sampling, tree_lock, updating  # noqa: PLC0415
+    from impls.sumtree.kernels import header  # noqa: PLC0415
 
-    return Together(crew, begun, read)
+    kernel = header.kernel()
+    begin = [_sampling(kernel, sampling, tree_lock, gathers) for gathers in (False, True)]
+
+    @kernel
+    def nothing(trial, view, first, second, third, fourth):
+        return 0
+
+    @kernel
+    def inserted(trial, view, source, count, errors, keep, exponent):
+        return 0
+
+    @kernel
+    def raised(trial, view, sequence, errors, exponent, present):
+        leaves = np.empty(errors.size)
+        updating.leaves_of(view, errors, 0, errors.size, exponent, leaves)
+        return 0 if leaves[-1] >= 0 else 1
+
+    return {
+        ("sample", "call"): nothing,
+        ("sample", "tree"): begin[0],
+        ("sample", "gather"): begin[1],
+        ("update", "call"): nothing,
+        ("update", "priorities"): raised,
+        ("insert", "call"): inserted,
+    }
 
 
-def quota(crew: Crew, job: Job, shares: Quota, before: Callable[[], object]) -> Together:
-    """Return the clock of a quota: seconds of wall time, until the last member is done, for each gradient step."""
-    members = shares.actors + shares.learners
-    roles = ["actor"] * shares.actors + [job.role or "learner"] * shares.learners
+def _sampling(kernel: Any, sampling: Any, tree_lock: Any, gathers: bool) -> Any:
+    """Return the kernel that draws a batch as the default strategy does, with or without its records."""
+    from impls.replay.steps import PORTION  # noqa: PLC0415
 
-    def begun(begin: float) -> list[Job]:
-        job_of = functools.partial(dataclasses.replace, job, begin=begin, quota=shares)
-        return [job_of(role=role, index=index, cpus=cpus_of(index, members)) for index, role in enumerate(roles)]
+    words = sampling.DRAWN
 
-    def read(begin: float, outcomes: Sequence[Outcome]) -> tuple[float, float]:
-        return (max(outcome.ended for outcome in outcomes) - begin) / shares.total, math.nan
+    @kernel
+    def sampled(trial, view, uniforms, stratified, beta, out):
+        count = uniforms.size
+        drawn = np.empty(words * count, np.int64)
+        sampling.begin(view, drawn, count, uniforms, stratified)
+        for low in range(0, count, PORTION):
+            # Invariant: the places before ``low`` are drawn.
+            high = min(low + PORTION, count)
+            tree_lock.enter(view)
+            status = sampling.search(view, drawn, count, low, high)
+            tree_lock.leave(view)
+            if status != 0:
+                return status
+            if gathers:
+                sampling.gather(view, drawn, count, low, high, out)
+        if gathers:
+            sampling.changed(view, drawn, count, count)
+        return 0
 
-    return Together(crew, begun, read, before)
+    return sampled
 
 
 MOST_ROWS = 65_536  # that balance tries
 BALANCE_SAMPLES = 11
 
 
-class _Session:
+class _Session(Session):
     """The buffers and crews of this process, and the clocks that have been prepared, by number."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._buffers: dict[str, Buffer] = {}
-        self._clocks: list[Clock] = []
         self._crews: dict[str, Crew] = {"threads": Threads(self._buffers), "processes": Processes(self._buffers)}
         self._faults: dict[str, str | None] = {}
 
-    def prepare(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> dict[str, Any]:
-        """Make the clock of a cell; ``rows`` go into each insertion of a pair."""
-        part = cell["part"]
+    def prepare(self, cell: dict[str, Any], **how: Any) -> dict[str, Any]:
+        """Make the clock of a cell; ``how``: the seed, the seconds of a sample, the rows of an insertion of a pair."""
+        part, is_clustered = cell["part"], kind_of(cell["contestant"]).clustered  # Ray's processes inherit the CPUs
+        cpus = pin_to(ALL_CPUS[: 1 if part in ALONE and not is_clustered else None], threads())
+        make_clock = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)
         try:
-            if part in ALONE:
-                is_clustered = buffers.kind_of(cell["contestant"]).clustered  # Ray's processes inherit the CPUs
-                cpus, note = pin_to(ALL_CPUS, threads()) if is_clustered else pin(1, threads()), None
-                make = part_of_step if "workload" in cell["options"] else self._operation
-                clock: Clock = make(cell, seed, sample_seconds)
-                if is_clustered:
-                    note = plural(len(import_ray().nodes()), "node")
-            else:
-                cpus, note = pin_to(ALL_CPUS, threads()), self._note(cell)
-                share = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)
-                clock = share(cell, seed, sample_seconds, rows)
+            clock: Clock = (self._operation if part in ALONE else make_clock)(cell, **how)
+            note = plural(len(import_ray().nodes()), "node") if is_clustered else _note(**cell["options"])
+            if part not in ALONE:
                 clock.sample()  # compiles, attaches and touches every page
-        except (CrewError, _WrongError) as error:
+        except (CrewError, WrongAnswerError) as error:
             return {"failed": str(error)}
         except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}
         except Exception as error:  # whatever a library raises
             return {"failed": sentence_of(error)}
-        self._clocks.append(clock)
-        return {"number": len(self._clocks) - 1, "affinity": cpus, "note": note}
+        return self.keep(clock, affinity=cpus, note=note)
 
     def sample(self, number: int) -> dict[str, Any]:
         """Take one sample of a clock, in seconds of a call."""
-        clock = self._clocks[number]
+        clock = self.clocks[number]
         try:
             seconds = clock.sample()
         except (CrewError, *NOT_HERE) as error:
             return {"failed": str(error)}
-        more = {name: getattr(clock, field, math.nan) for name, field in MORE.items()}
-        known = {name: None if math.isnan(number) else number for name, number in more.items()}
-        return {"seconds": seconds, **known, "calls": clock.calls_per_sample}
+        more = {name: getattr(clock, name, None) for name in ("beside", "superseded")}
+        return {"seconds": seconds, **more, "calls": clock.calls_per_sample}
 
-    def balance(self, contestant: str, strategy: str, capacity: int, batch: int, seed: int) -> dict[str, Any]:
-        """Return how many rows an insertion must have to take as long as a sample and an update of ``batch``."""
-        cell = {"contestant": contestant, "capacity": capacity, "options": {"strategy": strategy} if strategy else {}}
+    def balance(self, cell: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Return how many rows an insertion must have to take as long as a sample and an update of a pair's batch."""
+        most = part_of(cell["capacity"])
+        more = max(2, min(1_024, most))
         pin_to(ALL_CPUS, threads())
         try:
             key = self._shared(cell, seed)
-            learn = self._alone(Job(key, "learner", 0, 1, batch, cpus_of(0, 1)))
-            few, more = 1, max(2, min(1_024, base.part_of(capacity)))
-            one, many = (
-                statistics.median(self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))) for rows in (few, more)
+            learn, few, many = (
+                self._time_alone(*job, key, cell) for job in (("learner", 1), ("actor", 1), ("actor", more))
             )
-            a_row = max((many - one) / (more - few), 1e-12)
-            rows = min(MOST_ROWS, base.part_of(capacity), max(1, round(1 + (statistics.median(learn) - one) / a_row)))
-            insert = self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))
+            least = statistics.median(few)
+            a_row = max((statistics.median(many) - least) / (more - 1), 1e-12)
+            rows = min(MOST_ROWS, most, max(1, round(1 + (statistics.median(learn) - least) / a_row)))
+            return {"rows": rows, "insert": self._time_alone("actor", rows, key, cell), "learn": learn}
         except CrewError as error:
             return {"failed": str(error)}
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
-        return {"rows": rows, "insert": insert, "learn": learn}
 
-    def _alone(self, job: Job) -> list[float]:
-        clock = stretch(self._crews["processes"], [job], 0.02)
+    def _time_alone(self, role: str, rows: int, key: str, cell: dict[str, Any]) -> list[float]:
+        clock = self._stretch([(role, key)], 0.02, rows=rows, batch=cell["batch"])
         clock.sample()
         return [clock.sample() for _ in range(BALANCE_SAMPLES)]
 
-    def forget(self) -> dict[str, Any]:
-        """Drop every clock; the buffers stay."""
-        self._clocks.clear()
-        return {}
-
-    def versions(self, packages: list[str]) -> dict[str, str]:
-        """Return the versions of those packages that are installed."""
-        return installed(packages)
-
-    def _made(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **more: Any) -> str:
+    def _make_buffer(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **options: Any) -> str:
         """Make a buffer, once, after the check that its kind has passed; return its key."""
-        name, options = cell["contestant"], {**more}
-        if "strategy" in cell["options"]:
-            options["strategy"] = cell["options"]["strategy"]
+        name = cell["contestant"]
+        options |= {option: cell["options"][option] for option in ("strategy",) if option in cell["options"]}
         checked = f"{name} {options}"
         key = f"{key} {checked} {cell['capacity']}"
         if checked not in self._faults:
-            self._faults[checked] = buffers.fault(name, seed, **options)
-        if fault := self._faults[checked]:
-            raise _WrongError(fault)
+            self._faults[checked] = fault(name, seed, **options)
+        if wrong := self._faults[checked]:
+            raise WrongAnswerError(wrong)
         if key not in self._buffers:
-            make = buffers.filled if is_full else functools.partial(base.make, Buffer)
-            self._buffers[key] = make(name, cell["capacity"], seed, **options)
+            make_kind = filled if is_full else functools.partial(make, Buffer)
+            self._buffers[key] = make_kind(name, cell["capacity"], seed, **options)
         return key
 
-    def _operation(self, cell: dict[str, Any], seed: int, sample_seconds: float) -> Operation:
-        buffer = self._buffers[self._made("alone", cell, seed)]
-        buffer = partial.cut(buffer, cell["op"], cell["options"].get("until", "whole"))
+    def _operation(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> CallClock:
+        if "workload" in cell["options"]:
+            return part_of_step(cell, seed, sample_seconds)
+        buffer = self._buffers[self._make_buffer("alone", cell, seed)]
+        buffer = cut(buffer, cell["op"], cell["options"].get("until", "whole"))
         return Operation(buffer, cell["op"], cell["batch"], sample_seconds)
 
     def _shared(self, cell: dict[str, Any], seed: int, key: str = "first") -> str:
-        return self._made(key, cell, seed, shared=True)
+        return self._make_buffer(key, cell, seed, shared=True)
 
-    def _pair(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> Together:
+    def _stretch(
+        self, roles: Sequence[tuple[str, str]], seconds: float, is_slowest: bool = True, **job: Any
+    ) -> SharedRun:
+        """Return the clock of processes, each with a role and the key of its buffer."""
+        jobs = [
+            Job(key, role, index, cpus=cpus_of(index, len(roles)), **job) for index, (role, key) in enumerate(roles)
+        ]
+        return SharedRun(self._crews["processes"], jobs, seconds, is_slowest)
+
+    def _pair(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         options, op = cell["options"], cell["op"]
         first = self._shared(cell, seed)
         second = self._shared(cell, seed, "second") if op == "apart" else first
-        seconds = options["work_seconds"]
-        amount = rounds_of(seconds) if options["work"] == "computing" else seconds
-        job = functools.partial(Job, rows=rows, batch=cell["batch"], work=options["work"], amount=amount)
+        work, seconds = options["work"], options["work_seconds"]
+        amount = rounds_of(seconds) if work == "computing" else seconds
         two = [("actor", first), ("learner", second)]
         roles = {"one": [("both", first)], "insert": two[:1], "learn": two[1:]}.get(op, two)
-        jobs = [job(key, role, index, cpus=cpus_of(index, len(roles))) for index, (role, key) in enumerate(roles)]
-        return stretch(self._crews["processes"], jobs, sample_seconds)
+        return self._stretch(roles, sample_seconds, rows=rows, batch=cell["batch"], work=work, amount=amount)
 
-    def _flush(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> Together:
+    def _flush(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         key = self._shared(cell, seed)
-        role = "actor" if cell["op"] == "insert" else "cache"
-        roles = [role, "learner"] if cell["options"]["beside"] == "learner" else [role]
-        jobs = [
-            Job(key, role, index, cell["batch"], LEARNED, cpus_of(index, len(roles)))
-            for index, role in enumerate(roles)
-        ]
-        return stretch(self._crews["processes"], jobs, sample_seconds, is_slowest=False)
+        roles = [("actor" if cell["op"] == "insert" else "cache", key), ("learner", key)]
+        count = 2 if cell["options"]["beside"] == "learner" else 1
+        return self._stretch(roles[:count], sample_seconds, is_slowest=False, rows=cell["batch"], batch=LEARNED)
 
-    def _parallel(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> Together:
+    def _parallel(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> SharedRun:
         mode, options = cell["part"], cell["options"]
         more = {"shared": True} if mode == "processes" else {}
-        key = self._made(mode, cell, seed, is_full=False, **more)
+        key = self._make_buffer(mode, cell, seed, is_full=False, **more)
         seconds = options["work_seconds"]
         role = RETRIEVE if cell["op"] == RETRIEVE else "learner"
         job = Job(key, role, 0, 1, cell["batch"], (), "sleeping" if seconds else "none", seconds)
         shares = Quota(options["actors"], options["learners"], options["iterations"], options["starts_after"])
         buffer: Any = self._buffers[key]
-        return quota(self._crews[mode], job, shares, buffer.clear)
-
-    def _note(self, cell: dict[str, Any]) -> str | None:
-        """Return what to know of a cell's work."""
-        options = cell["options"]
-        seconds, work = options.get("work_seconds", 0.0), options.get("work", "sleeping")
-        if not seconds or work != "sleeping":
-            return None
-        return f"a sleep of {1e6 * seconds:.0f} us takes {1e6 * _slept(seconds):.0f} us here"
+        return SharedRun(self._crews[mode], share_quota(job, shares), before=buffer.clear)
 
 
-class _WrongError(Exception):
-    """A buffer answered wrongly; the message says how."""
-
-
-@functools.cache
-def rounds_of(seconds: float) -> int:
-    """Return the rounds of arithmetic that take so long, the same for every cell of this process."""
-    return jobs.rounds_of(seconds)
+def _note(work_seconds: float = 0.0, work: str = "sleeping", **_: Any) -> str | None:
+    """Return what to know of a cell's work, by its options."""
+    if not work_seconds or work != "sleeping":
+        return None
+    return f"a sleep of {1e6 * work_seconds:.0f} us takes {1e6 * _slept(work_seconds):.0f} us here"
 
 
 @functools.cache
