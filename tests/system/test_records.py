@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.run import latest
 from dse import platforms, records
+from dse.platforms.evidence import read_races
 from dse.records import RecordError, Writer, parse, read_file, read_folder, select
 from dse.times.profile import evidence
 from impls.files import list_files
@@ -353,6 +354,14 @@ def test_hidden_files_of_other_systems_are_no_records(tmp_path):
     (tmp_path / "quoted" / "._x.toml").write_bytes(b"\xff")
     with pytest.raises(RecordError, match="nothing is quoted here"):
         quoted.read(tmp_path / "quoted")
+
+
+def test_a_race_is_found_in_a_file_that_an_editor_saved(tmp_path):
+    race, path = measurement(primitive="race", metrics={"race": {"ending": "decided"}}), tmp_path / "races.jsonl"
+    write(path, race)
+    write(path, race)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_races(path) == [race, race]
 
 
 def test_a_folder_behind_a_link_is_read_once_by_all(tmp_path):
