@@ -31,7 +31,7 @@ from benchmarks.topics.replay.worker import (
     share_quota,
 )
 from benchmarks.workers import FailedError, Pool, Untimed, WorkerClock
-from dse.records import Record, read_file
+from dse.records import read_file
 from tests.committed import ROOT
 from tests.made import make_record
 from tests.oracles import naive_replay

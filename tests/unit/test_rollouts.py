@@ -8,7 +8,6 @@ import pytest
 from benchmarks.libraries import rows
 from benchmarks.topics.replay import command, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, STEP_PARTS, TRAINED, Plan
-from dse.records import Record
 from impls.replay import SegmentedReplay
 from impls.training import load
 from impls.training.weights import layout_of
