@@ -4,7 +4,7 @@ sweep      how fast is every sum tree, over N, B, K and threads? Records go to r
 compare    is the newer of two commits, or of two files of records, slower?
 peers      how fast and how exact are other libraries' trees compared with ours?
 profile    how long do the primitives of a training workload take?
-run        answer another question by measuring: run TOPIC, of the topics below
+run        answer another question by measuring: run TOPIC
 list       which results are there?
 """
 
@@ -92,12 +92,19 @@ def find_topic(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the topic that the words of a command name, and the words that follow; the parser ends the process for a
     name that no topic has."""
     name, *rest = words
-    return (name, rest) if name in DIRECT else (_topic_parser().parse_args(rest[:1]).topic, rest[1:])
+    if name in DIRECT:
+        return name, rest
+    return (rest[0] if rest and rest[0] in _list_indirect() else _topic_parser().parse_args(rest[:1]).topic), rest[1:]
+
+
+def _list_indirect() -> dict[str, str]:
+    """Return the questions of the topics that follow the command ``run``."""
+    return {name: question for name, question in list_topics().items() if name not in DIRECT}
 
 
 def _topic_parser() -> argparse.ArgumentParser:
     """Return the parser of the name of a topic."""
-    topics = {name: question for name, question in list_topics().items() if name not in DIRECT}
+    topics = _list_indirect()
     doc = "Answer a question by measuring. Every topic has a --help of its own: python -m benchmarks run TOPIC --help"
     parser = parser_of("run", doc, "transports --preset quick", f"topics:\n{listed(topics)}\n")
     parser.add_argument("topic", metavar="TOPIC", type=among("topic", *topics), help="a topic of the list below")
@@ -170,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m benchmarks",
         description=(__doc__ or "").partition("\n")[0],
-        epilog=f"every command has a --help of its own\nexample: {FIRST}",
+        epilog=f"topics of run:\n{listed(_list_indirect())}\nevery command has a --help of its own\nexample: {FIRST}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"fanout {impls.__version__}")
@@ -195,7 +202,10 @@ def _parser() -> argparse.ArgumentParser:
     add_common(measure, seed_of="inputs and order")
     add_common(kept, measures=False)
     for name in ELSEWHERE:
-        commands.add_parser(name, help=HELP.get(name), add_help=False)
+        other = commands.add_parser(name, help=HELP.get(name), add_help=False)
+    topics = other.add_subparsers(metavar="TOPIC")  # of the last, which is ``run``
+    for name, question in _list_indirect().items():
+        topics.add_parser(name, help=question, add_help=False)
     return parser
 
 

@@ -17,7 +17,7 @@ from .clock import Clock
 from .run import Stamp, Tally, file_of, latest, run, show
 from .sentinels import Sentinels
 from .timing import Timing, interleave
-from .workers import FailedError, Pool, Untimed, WorkerClock, WorkerError
+from .workers import FailedError, Pool, Untimed, WorkerClock, WorkerError, explain_death
 
 DIRECT = ("peers", "profile")
 """Topics that are commands themselves; all others follow the command ``run``."""
@@ -183,7 +183,7 @@ class Topic:
         try:
             return make(cell, stack)
         except WorkerError as error:
-            return Untimed("failed", str(error))
+            return Untimed("failed", explain_death(error))
 
     def _read(self, cells: Sequence[Any]) -> Iterator[Record]:
         done = self.run(cells)

@@ -35,7 +35,14 @@ class WorkerError(Exception):
 
 
 class WorkerFaultError(WorkerError):
-    """A worker process died of a fault of Fanout's; a note has its traceback."""
+    """A worker process died of what it did not foresee, as of a fault of Fanout's; a note has its traceback."""
+
+
+def explain_death(error: WorkerError) -> str:
+    """Return why a cell has no time whose process died; of what nobody foresaw the traceback goes to standard error."""
+    if isinstance(error, WorkerFaultError):
+        print(*error.__notes__, sep="\n", file=sys.stderr)
+    return str(error)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +178,7 @@ class Worker:
         try:
             return self.receive()
         except WorkerError as error:
-            return {"failed": str(error)}
+            return {"failed": explain_death(error)}
 
     def prepare(self, what: str = "prepare", **arguments: Any) -> WorkerClock | Untimed:
         """Prepare a cell there; return its clock, or why it cannot be timed. WorkerError if the process has died."""
@@ -241,7 +248,7 @@ class Pool:
             return self._workers[key].prepare(what, **arguments)
         except WorkerError as error:
             self.drop(self._workers[key])
-            return Untimed("failed", str(error))
+            return Untimed("failed", explain_death(error))
 
     def ask(self, key: Hashable, what: str, **arguments: Any) -> dict[str, Any]:
         """Send any other request to the process of a key, which is open; return its answer. WorkerError if it died."""
@@ -275,7 +282,7 @@ def ask_once(python: Path, module: str, limit_seconds: float, what: str, **argum
         try:
             return worker.ask(what, **arguments)
         except WorkerError as error:
-            return {"failed": str(error)}
+            return {"failed": explain_death(error)}
 
 
 REACHING = (

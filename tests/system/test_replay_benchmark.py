@@ -244,7 +244,7 @@ def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
         record("run", seconds, "replay_threads", threads=2, options={**options, "strategy": strategy})
         for strategy, seconds in (("two_lock_lazy", 2e-6), ("global", 6e-6), ("none", 1e-6))
     ]
-    found.append(dataclasses.replace(found[0], op="retrieve", machine={"superseded": 0.0123}))
+    found.append(dataclasses.replace(found[0], op="retrieve", metrics={"superseded": 0.0123}))
     content = command.summarize(found, "two_lock_checked")["threads"]
     assert content["2, 0 us of work, priorities retrieved"]["two_lock_lazy"]["superseded"] == 0.0123
     assert "1.23% of samples" in "\n".join(command.lines({"threads": content}))
@@ -320,7 +320,7 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
             self.answers.append({"superseded": None})
             return 1.0
 
-    options = parser_for(command.ReplayBuffers, "run replay").parse_args(["--python", "none", "--budget", "0"])
+    options = parser_for(command.ReplayBuffers).parse_args(["--python", "none", "--budget", "0"])
     topic, dropped = command.ReplayBuffers(options, "pairs"), []
     topic._rows["cpprb_mp"] = 1
     topic.pool = SimpleNamespace(drop=dropped.append, forget=lambda: None)

@@ -71,7 +71,7 @@ def test_the_commands_that_measure_and_train_take_them():
     for given in (
         bench._parser().parse_args(["sweep", *axes, "--threads", "1,2"]),
         compare._parser().parse_args(["a", "b", *axes]),
-        parser_for(peers.Peers, "peers").parse_args([*axes[:4], "--capacity", "1e6"]),
+        parser_for(peers.Peers).parse_args([*axes[:4], "--capacity", "1e6"]),
     ):
         assert given.capacities == (10**6, 5 * 10**6)
         assert given.batches == (1000,)

@@ -342,7 +342,7 @@ def test_a_profile_records_each_part_of_a_run_timed_whole(measure_run, key, stat
     assert [(record.primitive, record.status, record.op) for record in found] == [
         (PRIMITIVE, status, cell.op) for cell in CELLS[1]
     ]
-    assert {record.machine["profile"]["cells"] for record in found} == {TOTAL}
+    assert {record.facts["profile"]["cells"] for record in found} == {TOTAL}
 
 
 @pytest.mark.parametrize("by", IMPLEMENTATIONS)

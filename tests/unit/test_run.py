@@ -117,7 +117,7 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     stamp = Stamp("beef", False, "made up", peers.PEER, machine)
     kept = {one.contestant for one in read_file(copied)}  # a library may have been added since
     words = ["--json", "--python", sys.executable, "--contestants", ",".join(kept)]
-    topic = peers.Peers(parser_for(peers.Peers, "peers").parse_args(words))
+    topic = peers.Peers(parser_for(peers.Peers).parse_args(words))
     topic.stamp = stamp
     before = copied.read_bytes()
     run(topic.cells(), copied, stamp, lambda cells: pytest.fail("not done"), topic.options, name=topic.key)
