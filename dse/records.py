@@ -483,7 +483,11 @@ def twins(found: Iterable[Record], primitive: str = "sum_tree") -> list[tuple[fl
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
     first, again = (  # a cell's text begins with its primitive
-        {(one.run.key, one.cell.partition(",")[2]): one.seconds for one in timed if one.primitive == name}
+        {
+            (record.run.key, record.cell.partition(",")[2]): record.seconds
+            for record in timed
+            if record.primitive == name
+        }
         for name in (primitive, f"{primitive}_again")
     )
     return [(first[key], seconds) for key, seconds in again.items() if key in first]

@@ -182,7 +182,7 @@ def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> 
 
 
 class RunTimes(Protocol):
-    """What the parts of a run take in it, each by its time alone; times are seconds of a gradient step.
+    """The times of the parts of a run, each by its time alone; times are seconds of a gradient step.
 
     ``own``: the parts alone. ``run``: None where each part's own time counts. ``ratio``: how many times the sum of its
     parts the whole run takes. ``counts_others``: whether times count what runs concurrently on other cores.

@@ -301,7 +301,7 @@ def evidence(results: Path, machine_key: str = "") -> Mapping[str, Known]:
     """The evidence in a folder by machine, read anew only where a file has changed; of one machine alone where a key is
     given and no more was asked for before. RecordError where there is none of any."""
     files = [(path, path.stat()) for path in list_files(results, "**/*.jsonl")]
-    state = tuple((path, one.st_ino, one.st_mtime_ns, one.st_size) for path, one in files)
+    state = tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in files)
     for key in dict.fromkeys(("", machine_key)):
         if (results, state, key) in _READ:
             return _READ[results, state, key]

@@ -269,7 +269,7 @@ def test_without_twins_or_strategies_or_printed_numbers_nothing_is_judged():
     assert {claim.verdict for claim in lock_claims.verdicts(alone, printed)} == {"not testable here"}
     judged = [claim.verdict for claim in lock_claims.verdicts(without, printed)]
     assert judged == ["confirmed", "not testable here", "not testable here"]
-    assert "benchmarks replay" in lock_claims.verdicts([], printed)[0].evidence
+    assert "benchmarks run replay" in lock_claims.verdicts([], printed)[0].evidence
     assert lock_claims.verdicts(alone) == []
 
 
@@ -283,7 +283,7 @@ def test_superseded_samples_are_told_and_runs_that_retrieve_priorities_are_not_j
     *before, without = lock_claims.verdicts([*runs()], printed)
     *judged, late = lock_claims.verdicts([*runs(), *told], printed)
     assert judged == before
-    assert "benchmarks replay" in without.evidence
+    assert "benchmarks run replay" in without.evidence
     assert "2.00% to 2.00% of samples" in late.evidence
 
 
