@@ -132,13 +132,13 @@ def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):
     """The command's JSON, with made-up runs; the settings that ran, in order."""
     ran = []
 
-    def made_up(workload, cell, read):
+    def make_samples(workload, cell, read):
         ran.append(cell.options["arrangement"])
         if ran[-1] in faulty:
             raise TrainingError("actor 0 was ended from outside")
         return run() if ran[-1] != "serial" else Run(tuple(Mark(at, at, at, {}) for at in range(3)))
 
-    monkeypatch.setattr(arranged, "time_run", made_up)
+    monkeypatch.setattr(arranged, "time_run", make_samples)
     monkeypatch.setattr(arranged.Arrangements, "has_sentinels", False)
     code = cli.main(["run", "arrangements", *words, "--results", str(tmp_path), "--json"])
     return code, json.loads(capsys.readouterr().out), ran
@@ -161,12 +161,12 @@ def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_pa
 
 
 def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypatch, capsys):
-    def made_up(workload, cell, read):
+    def make_samples(workload, cell, read):
         off = 1.004 if cell.options["arrangement"] == "apart" else 1.02
         parts = tuple(Mark(at, round(off * 1_000 * at), 1_000 * at, {}) for at in range(11))
         return Run(parts, {"lead": 9, "lag": 3, "restarts": 0})
 
-    monkeypatch.setattr(arranged, "time_run", made_up)
+    monkeypatch.setattr(arranged, "time_run", make_samples)
     words = [
         "run",
         "arrangements",
