@@ -111,6 +111,7 @@ def parsers():
     found += [(package, importlib.import_module(module)._parser()) for package, module in PARSERS.items()]
     commands = ["compare", *DIRECT, *(f"run {name}" for name in list_topics() if name not in DIRECT)]
     found += [(f"benchmarks {command}", of_benchmarks(command.split())[0]) for command in commands]
+    found += [("benchmarks run", bench._topic_parser())]
     for words, parser in found:
         yield words, parser
         commands = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
