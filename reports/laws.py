@@ -29,8 +29,8 @@ from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED, Constants
+from dse.times.door import Times
 from dse.times.hardware import FLOAT_BYTES
-from dse.times.parts import Parts
 from dse.times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records, workloads
 from dse.times.whole_runs import REFERENCE, is_whole
 from impls.files import list_files
@@ -307,10 +307,10 @@ def _without_its_own(folder: Path, workload: Workload, records: Sequence[Record]
     rest = [one for one in records if not is_whole(one) or one.options.get("identity") != own]
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
     fix |= dict.fromkeys(IMPLEMENTATIONS, REFERENCE)
-    return predict(Parts(platforms.load(folder / FILE), workload, of_records(rest, folder.name, workload), None, fix))
+    return predict(Times(platforms.load(folder / FILE), workload, of_records(rest, folder.name, workload), None, fix))
 
 
-def predict(parts: Parts) -> MappingAnswer:
+def predict(parts: Times) -> MappingAnswer:
     """Predict the rate of what the parts are fixed to. RecordError where it does not fit their platform."""
     answer = build_answer(build(parts), "ratio")
     if not isinstance(answer, MappingAnswer):
@@ -334,7 +334,7 @@ def predict_runs(
             fix |= {f"{name}_implementation": run[name] for name in ("learner", "policy")}
             fix |= {"actors": run["actors"]} if run["arrangement"] != "serial" else {}
             fix |= {"learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout, "threads": 1}
-            yield predict(Parts(platform, with_values(workload, fix), rows, None, fix))
+            yield predict(Times(platform, with_values(workload, fix), rows, None, fix))
         except (RecordError, WorkloadError, PlatformError, ProblemError):
             yield None
 

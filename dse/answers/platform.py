@@ -38,9 +38,9 @@ from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of
 from ..platforms.writing import copied, template
 from ..solver.problem import LOOP, PARTS
+from ..times.door import Times
 from ..times.own import FACTORS, Own
 from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES
-from ..times.parts import Parts
 from ..times.trees import trees
 from .options import add_command
 from .printer import write
@@ -91,9 +91,9 @@ def primitives_answer(question: MappingQuestion) -> Answer:
     return Answer(named, Row(named, says="primitives"), tuple(rows), notes=tuple(notes))
 
 
-def _primitives(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, Estimate | str]]:
+def _primitives(question: MappingQuestion, parts: Times) -> Iterator[tuple[str, str, Estimate | str]]:
     """(part, device, the fastest of its surest times there, or what is lacking)."""
-    yield "actors", parts.cpu.name, parts.actor_step(1)
+    yield "actors", parts.cpu.name, parts.actors.step(1)
     for part, device in itertools.product(LOOP, question.platform.devices):
         try:
             times = list(_times(parts, part, device))
@@ -112,9 +112,9 @@ def _primitives(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, 
             yield f"send a batch to {target}", source, Estimate.within(seconds, 1.0, hop.rests_on)
 
 
-def _times(parts: Parts, part: str, device: Device) -> Iterator[Estimate]:
+def _times(parts: Times, part: str, device: Device) -> Iterator[Estimate]:
     if part == "learner":
-        yield from (learner.step for learner in parts.learners(device) if learner.devices == 1)
+        yield from (learner.step for learner in parts.learners.list(device) if learner.devices == 1)
     elif part == "storage":
         yield from [parts.rows_moved(device)] if device.memory or parts.stated("storage", device) else []
     else:

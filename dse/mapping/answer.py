@@ -18,7 +18,7 @@ from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, 
 from ..solver.problem import LOOP, PARTS, TREE, Part, Problem
 from ..solver.queues import run_configuration
 from ..solver.solve import Candidate, Infeasible, solve
-from ..times.parts import Parts
+from ..times.door import Times
 from ..times.whole_runs import REFERENCE, what_of
 from .alternatives import Chosen, Doubt, choose, source_of
 from .build import Built
@@ -385,7 +385,7 @@ class MappingAnswer:
         yield from self.built.notes(chosen)
 
 
-def _profile_notes(parts: Parts) -> Iterator[Note]:
+def _profile_notes(parts: Times) -> Iterator[Note]:
     """Yield whether the records are of another shape of the workload, or lack its profile."""
     table = parts.table
     if table is None:

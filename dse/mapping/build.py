@@ -21,7 +21,7 @@ from ..platforms.quantities import SOURCE_OF
 from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
-from ..times.parts import Parts
+from ..times.door import Times
 from .learners import OfOneLearner, fastest
 from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
 from .processes import ExecutionMode, LoopOverhead, combinations, runs_of, times_of_run
@@ -39,7 +39,7 @@ class Built:
     """
 
     problems: Mapping[ExecutionMode, Problem]
-    parts: Parts
+    parts: Times
     shown: Mapping[OptionKey, Mapping[str, Any]]
     searched: tuple[Note, ...] = ()
     ratios: Mapping[ExecutionMode, float] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Built:
         return self.shown.get(key_of(option), {})
 
 
-def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
+def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     equal = EqualDevices(parts, [device for device in parts.platform.devices if device.name not in excluded])
     problems: dict[ExecutionMode, Problem] = {}
@@ -150,7 +150,7 @@ def _cut(names: Sequence[str]) -> str:
     return ", ".join(shown)
 
 
-def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
+def _builders(parts: Times, equal: EqualDevices) -> Iterator[OptionBuilder]:
     """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
     wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
     for arrangement in (name for name in ARRANGEMENT if wanted in (None, name)):
@@ -196,7 +196,7 @@ def _crowd(builder: OptionBuilder) -> dict[str, float]:
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
 
 
-def flows(parts: Parts) -> Iterator[Flow]:
+def flows(parts: Times) -> Iterator[Flow]:
     """What a gradient step sends between parts, in bytes."""
     b, u = parts.batch, parts.workload.learner.update_interval
     actors = parts.workload.actors
@@ -212,7 +212,7 @@ def flows(parts: Parts) -> Iterator[Flow]:
 
 
 def ways(
-    parts: Parts, devices: Sequence[Device], process: str = "", like: Mapping[str, str] | None = None
+    parts: Times, devices: Sequence[Device], process: str = "", like: Mapping[str, str] | None = None
 ) -> dict[tuple[str, str], tuple[Hop, ...]]:
     """The fastest chain of links between any two devices, for a batch of records.
 

@@ -24,8 +24,8 @@ from ..solver.deciding import LINK_FACTORS
 from ..stats import nonnegative
 from ..times import analytic
 from ..times.between import FlatThenLinear, flat_then_linear
+from ..times.door import Times
 from ..times.multi_learner import Terms, data_parallel_seconds, single_seconds, spo_seconds
-from ..times.parts import Parts
 from ..times.whole_runs import UNLIKE, combined
 from .processes import LEAST, ConcurrentRunTimes, Run, RunTimes, WholeRunTimes, one_thread, replay_times, reshaped
 
@@ -69,7 +69,7 @@ class Processes:
     costs: tuple[Costs, Costs]
 
     @classmethod
-    def of(cls, parts: Parts, cores: int, actors: int = 0, acting: float = 0.0) -> "Processes":
+    def of(cls, parts: Times, cores: int, actors: int = 0, acting: float = 0.0) -> "Processes":
         """Learners of a workload, with costs as on any machine."""
         own, shared = ((slower, *(analytic.pace(parts.cpu) * each for each in seconds)) for slower, *seconds in COSTS)
         return cls(cores, actors, acting, *_phases(parts.workload), (own, shared))
@@ -134,7 +134,7 @@ def terms_of(batch: int, sources: Iterable[Term], home: Device) -> Terms:
     )
 
 
-def sources_of(parts: Parts, home: Device, by: str, single: Estimate | None = None) -> Iterator[Term]:
+def sources_of(parts: Times, home: Device, by: str, single: Estimate | None = None) -> Iterator[Term]:
     """Yield the terms of a ``single`` learner's gradient step, by default the sum of its parts.
 
     Laws are those of B and half of it, which each of two learners has: parts alone, scaled to what is left of the step.
@@ -176,7 +176,7 @@ def _measured(name: str, law: FlatThenLinear, per: str, times: Sequence[Sequence
     return _term(name, law, per, told, source, factor)
 
 
-def _records(parts: Parts, home: Device) -> Term:
+def _records(parts: Times, home: Device) -> Term:
     nbytes = parts.batch * parts.transition_bytes
     alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
     law = FlatThenLinear(alone, (whole - alone) / parts.batch)
@@ -184,12 +184,12 @@ def _records(parts: Parts, home: Device) -> Term:
     return _term("T_records", law, "record", description, factor=LINK_FACTORS["modeled"])
 
 
-def _weights_bytes(parts: Parts) -> float:
+def _weights_bytes(parts: Times) -> float:
     """Count the bytes of all networks that a learner trains."""
     return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
 
 
-def _weights(parts: Parts, home: Device) -> Term:
+def _weights(parts: Times, home: Device) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
         description = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
@@ -200,7 +200,7 @@ def _weights(parts: Parts, home: Device) -> Term:
     return _measured("T_weights", law, "", known, "all networks, in and out of shared memory")
 
 
-def _average(parts: Parts) -> Term:
+def _average(parts: Times) -> Term:
     averages = parts.table.alone("weights average") if parts.table else {}
     means = {float(row.options["models"]): row.time.value for rows in averages.values() for row in rows}
     if len(means) > 1:
@@ -221,7 +221,7 @@ def _term(
 Ran = dict[tuple[int, int | None], list[float]]
 
 
-def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tuple[Processes, Term, Ran]:
+def calibrate(processes: Processes, terms: Terms, parts: Times, by: str) -> tuple[Processes, Term, Ran]:
     """(processes with costs as timed here, their evidence, seconds of the workload's own runs by (L, H or None)).
 
     Of learners alone, those of any workload tell: one of them was timed on its part of the batch too.
@@ -290,7 +290,7 @@ def fastest(one: OfOneLearner, ways: Iterable[Arrangement]) -> "Iterator[Several
     learner = one.step(one_thread(parts, by), by)
     single = learner.plus(_replay_seconds(one))
     terms = terms_of(parts.batch, sources_of(parts, parts.cpu, by, single), parts.cpu)
-    acting = parts.acting(run.actors, policy=run.policy).value
+    acting = parts.actors.acting(run.actors, policy=run.policy).value
     processes, met, _ = calibrate(Processes.of(parts, cores, run.actors, acting), terms, parts, by)
     for how in several:
         made = SeveralLearners(one, replace(run, how=how), terms, processes, met, learner)
@@ -316,7 +316,7 @@ class SeveralLearners:
     ratio = 1.0
 
     @property
-    def own(self) -> Parts:
+    def own(self) -> Times:
         """The parts, each alone."""
         return self.one.own
 

@@ -16,7 +16,8 @@ from impls.terminal import plural
 from ..platforms import Device, Link
 from ..solver.problem import PARTS, TREE, Option, Part, moved
 from ..times.analytic import budgets, training_bytes
-from ..times.parts import Learner, Parts
+from ..times.door import Times
+from ..times.learner_times import Learner
 from ..times.trees import Tree, trees
 from ..times.whole_runs import REFERENCE
 from .processes import ExecutionMode, RunTimes, can_run, is_here
@@ -28,7 +29,7 @@ TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal
 class EqualDevices:
     """The devices that may be used, their models, and what the parts take on each."""
 
-    parts: Parts
+    parts: Times
     devices: Sequence[Device]
 
     @functools.cached_property
@@ -91,7 +92,9 @@ class EqualDevices:
 
     def learners(self, device: Device) -> list[Learner]:
         """Every option for gradient steps on a device, or on several of its model beginning with it."""
-        return [replace(one, needs=self._needs(one.needs, device)) for one in self.parts.learners(self.first(device))]
+        return [
+            replace(one, needs=self._needs(one.needs, device)) for one in self.parts.learners.list(self.first(device))
+        ]
 
     def trees(self, device: Device) -> list[Tree]:
         """Every sum tree on a device, fastest first."""
@@ -121,7 +124,7 @@ class EqualDevices:
         cpu = self.parts.cpu.name
         pairs = ((cpu, device.name), (device.name, cpu)) if device.name != cpu else ()
         routes = tuple(self.parts.transfer_seconds(*pair, nbytes) for pair in pairs for nbytes in TRANSFERS)
-        times = [(one.name, one.step) for one in self.parts.learners(device) if one.devices == 1]
+        times = [(one.name, one.step) for one in self.parts.learners.list(device) if one.devices == 1]
         times += [(tree.name, time) for tree in self._trees(device) for time in (tree.draw, tree.update)]
         times += [("storage", self.parts.rows_moved(device))] if device.memory else []
         known = tuple((name, time.value, time.low, time.high, time.source) for name, time in times)
@@ -151,7 +154,7 @@ class OptionBuilder:
     ``run_times``: times in the run that they make; None where each part's own time counts.
     """
 
-    parts: Parts
+    parts: Times
     mode: ExecutionMode
     equal: EqualDevices
     run_times: RunTimes | None = None
@@ -236,14 +239,14 @@ class OptionBuilder:
         """Adds one option for each implementation of the policy and number of processes."""
         parts, serial = self.parts, self.mode.arrangement == "serial"
         fixed = parts.constraints.get("actors", 1) if parts.table else 1  # a run may have more than the workload states
-        count, policies = max(parts.workload.actors.count, fixed), parts.policies
+        count, policies = max(parts.workload.actors.count, fixed), parts.actors.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
         if self.run_times and self.run_times.run:
             tried = [(self.run_times.run.policy, self.run_times.run.actors)]
         for policy, processes in tried:
             if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
-                time = parts.acting(processes, serial, policy)
+                time = parts.actors.acting(processes, serial, policy)
                 time = self.run_times.acting(time, policy) if self.run_times else time
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = plural(processes, "process"), "main" if serial else "actors"

@@ -25,7 +25,7 @@ from ..platforms import Device
 from ..records import benchmark
 from ..solver.problem import ProblemError
 from ..times.analytic import together
-from ..times.parts import Parts
+from ..times.door import Times
 from ..times.trees import Tree, trees
 from ..times.whole_runs import REFERENCE, UNLIKE, Timed, Whole, crowded, nearest
 
@@ -35,7 +35,7 @@ ROOMY = 6  # cores from which on four learners are tried, not two alone
 LEAST = 0.05  # of a process' time, that its gradient step itself takes at least
 
 
-def is_here(parts: Parts) -> bool:
+def is_here(parts: Times) -> bool:
     """Whether the platform is a machine with records of its own, and processors alone: then answers are to run."""
     return parts.table is not None and all(device.kind == "cpu" for device in parts.platform.devices)
 
@@ -99,7 +99,7 @@ class ExecutionMode:
         return self.arrangement != "pipelined"
 
 
-def combinations(parts: Parts) -> list[Arrangement]:
+def combinations(parts: Times) -> list[Arrangement]:
     """How learners may combine, as far as the constraints allow: one alone, or several apart.
 
     ProblemError where several are asked for that cannot run.
@@ -128,7 +128,7 @@ def combinations(parts: Parts) -> list[Arrangement]:
     return found
 
 
-def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
+def runs_of(parts: Times, arrangement: str) -> Iterator[Run]:
     """What is tried of a mode, as far as the constraints allow, where runs of the workload were timed whole, or parts
     of that mode concurrently; else just what is asked for and has more processes than cores. Nothing where the user
     states times of the parts."""
@@ -150,8 +150,8 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     tried = [1] if serial else sorted(count for count in wanted if count >= 1)
     pairs = [
         (learner, policy)
-        for learner in parts.implementations
-        for policy in parts.policies
+        for learner in parts.learners.implementations
+        for policy in parts.actors.policies
         if parts.allows("learner_implementation", learner) and parts.allows("policy_implementation", policy)
     ]
     if not {"learner_implementation", "policy_implementation"} & parts.constraints.keys():
@@ -162,17 +162,17 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
         yield from (Run(arrangement, actors, *pair) for pair in pairs)
 
 
-def crowding(parts: Parts, run: Run) -> float:
+def crowding(parts: Times, run: Run) -> float:
     """How many times as long a run takes whose processes share cores: the work of all over that of the longest side."""
     if run.processes <= parts.cores:
         return 1.0
-    acting, learner = parts.acting(run.actors, policy=run.policy).value, one_thread(parts, run.learner).value
+    acting, learner = parts.actors.acting(run.actors, policy=run.policy).value, one_thread(parts, run.learner).value
     replay = replay_seconds(reshaped(parts, parts.workload))
     sides = (acting, learner + replay) if run.arrangement == "apart" else (acting, learner, replay)
     return max(1.0, (run.actors * acting + learner + replay) / parts.cores / max(sides))
 
 
-def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> Iterator[Row]:
+def processes_of(parts: Times, arrangement: str, actors: int, learners: int) -> Iterator[Row]:
     """Yield the processes of an arrangement, and their cores, counted from 0, as a run shares them out."""
     from impls.training.parallel.children import share_of_cores  # noqa: PLC0415  # numba
 
@@ -189,7 +189,7 @@ class RunTimes(Protocol):
     """
 
     @property
-    def own(self) -> Parts: ...
+    def own(self) -> Times: ...
 
     @property
     def run(self) -> Run | None: ...
@@ -217,11 +217,11 @@ class RunTimes(Protocol):
 class ConcurrentRunTimes:
     """The times of the parts of a run, concurrently; ``parts``: those of each alone."""
 
-    parts: Parts
+    parts: Times
     run: Run
 
     @functools.cached_property
-    def own(self) -> Parts:
+    def own(self) -> Times:
         """The parts at u = 1: what a replay takes where actors insert themselves."""
         return reshaped(self.parts, self.parts.workload, update_interval=1)
 
@@ -235,7 +235,7 @@ class ConcurrentRunTimes:
         return known
 
     @functools.cached_property
-    def _base(self) -> Parts:
+    def _base(self) -> Times:
         """The parts of the run that was timed."""
         timed = self._nearest[0]
         own = self.own.workload
@@ -252,10 +252,10 @@ class ConcurrentRunTimes:
         learner = timed.learner * _side(self.own, run, run.learner) / _side(self._base, run, timed.implementation)
         keeper = timed.keeper * self._replay_alone / replay_seconds(self._base)
         each = timed.turn / timed.environments
-        each *= parts.actor_step(1, run.policy).value / self._base.actor_step(1, timed.policy).value
+        each *= parts.actors.step(1, run.policy).value / self._base.actors.step(1, timed.policy).value
         if run.actors > 1 and timed.actors == 1:
             some = min(run.actors, parts.cores)
-            each *= max(1.0, some * parts.actor_step(some, run.policy).value / parts.actor_step(1, run.policy).value)
+            each *= max(1.0, some * parts.actors.step(some, run.policy).value / parts.actors.step(1, run.policy).value)
         return learner, each * parts.workload.learner.update_interval / run.actors, keeper
 
     @functools.cached_property
@@ -295,8 +295,8 @@ class ConcurrentRunTimes:
 
 
 def reshaped(
-    parts: Parts, workload: Workload, batch: int = 0, update_interval: int = 1, environments: int = 0, fanout: int = 0
-) -> Parts:
+    parts: Times, workload: Workload, batch: int = 0, update_interval: int = 1, environments: int = 0, fanout: int = 0
+) -> Times:
     """The parts of a workload of another shape, of trees of that K alone; 0 leaves a number as it is."""
     learner: dict[str, Any] = {"update_interval": update_interval} | ({"batch": batch} if batch else {})
     actors = {"environments": environments} if environments else {}
@@ -309,27 +309,27 @@ def reshaped(
     return dataclasses.replace(parts, workload=changed, constraints=constraints)
 
 
-def replay_times(parts: Parts) -> list[Estimate]:
+def replay_times(parts: Times) -> list[Estimate]:
     """The times of a batch that the fastest tree, and the records, take alone."""
     known = [(tree.draw, tree.update) for tree in trees(parts, parts.cpu) if can_run(tree)]
     tree = min(known, key=lambda pair: pair[0].value + pair[1].value, default=())
     return [*tree, parts.rows_moved(parts.cpu)]
 
 
-def replay_seconds(parts: Parts) -> float:
+def replay_seconds(parts: Times) -> float:
     """Seconds of a batch that the fastest tree, and the records, take alone."""
     return sum(time.value for time in replay_times(parts))
 
 
-def _side(parts: Parts, run: Run, implementation: str) -> float:
+def _side(parts: Times, run: Run, implementation: str) -> float:
     """Seconds of a gradient step that a learner's process takes alone, by the times of its parts."""
     step = one_thread(parts, implementation)
     return step.value + (replay_seconds(parts) if run.arrangement == "apart" else 0.0)
 
 
-def one_thread(parts: Parts, implementation: str, device: Device | None = None) -> Estimate:
+def one_thread(parts: Times, implementation: str, device: Device | None = None) -> Estimate:
     """A gradient step by an implementation on one device, alone, by one thread of a processor."""
-    known = parts.learners(device or parts.cpu)
+    known = parts.learners.list(device or parts.cpu)
     for one in known:
         by, threads = one.details.get("implementation", REFERENCE), one.details.get("threads", 1)
         if (by, threads, one.devices) == (implementation, 1, 1):
@@ -341,12 +341,12 @@ def one_thread(parts: Parts, implementation: str, device: Device | None = None) 
 class WholeRunTimes:
     """What the parts of a run take, by ``whole``, the nearest run of the workload that was timed whole."""
 
-    parts: Parts
+    parts: Times
     run: Run
     whole: Whole
 
     @functools.cached_property
-    def own(self) -> Parts:
+    def own(self) -> Times:
         """The parts alone; where actors are apart they insert, so the replay counts none of it."""
         return self.parts if self.run.arrangement == "serial" else reshaped(self.parts, self.parts.workload)
 
@@ -364,7 +364,7 @@ class WholeRunTimes:
         """How many times the sum of its parts the whole run took; more where processes share cores that it did not."""
         whole, workload, serial = self.whole, self.parts.workload, self.whole.arrangement == "serial"
         there = reshaped(self.parts, workload, whole.batch, whole.interval, whole.environments, workload.replay.fanout)
-        acting = there.acting(whole.actors, serial, whole.policy).value
+        acting = there.actors.acting(whole.actors, serial, whole.policy).value
         learner = one_thread(there, whole.learner).value
         replay = replay_seconds(there if serial else reshaped(there, there.workload))
         sides = {"serial": (acting + learner + replay,), "apart": (acting, learner + replay)}
@@ -435,7 +435,7 @@ class WholeRunTimes:
 class LoopOverhead:
     """What the parts of a loop take where none of the workload was timed whole: by loops of others, or as alone."""
 
-    own: Parts
+    own: Times
     run: Run | None = None
     counts_others = False
 
@@ -464,7 +464,7 @@ class LoopOverhead:
     step = acting
 
 
-def times_of_run(parts: Parts, run: Run) -> RunTimes:
+def times_of_run(parts: Times, run: Run) -> RunTimes:
     """What the parts of a run take in it: by runs of its arrangement with timed parts, by whole runs, or alone."""
     assert parts.table
     if any(one.arrangement == run.arrangement for one in parts.table.concurrent):

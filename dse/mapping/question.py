@@ -26,8 +26,8 @@ from ..records import benchmark
 from ..solver.law import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError
 from ..solver.solve import Infeasible, Solution, solve
+from ..times.door import Times
 from ..times.own import Own
-from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
 from .alternatives import Chosen, choose
 from .answer import MappingAnswer, Shortage, build_answer, rate_of
@@ -181,10 +181,10 @@ class MappingQuestion:
         table, word = self.tables[0], shlex.quote(self.called or self.workload.name)
         return tuple(table.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if table else ())
 
-    def parts(self, workload: Workload | None = None) -> Parts:
+    def parts(self, workload: Workload | None = None) -> Times:
         """What each part takes, of another shape of the workload if one is given."""
         own = self.times and self.times.at(self.workload.learner.batch)
-        return Parts(self.platform, workload or self.workload, *self.tables, self.fix, self.called, own)
+        return Times(self.platform, workload or self.workload, *self.tables, self.fix, self.called, own)
 
     def built(self, workload: Workload | None = None) -> Built:
         """The problem of each place."""
@@ -290,7 +290,7 @@ def _environments(question: MappingQuestion) -> tuple[int, ...]:
     """The numbers of environments at once that actors were timed with, and the workload's own."""
     table, own = question.tables[0], question.workload.actors.environments
     timed = (
-        {count for name in question.parts().policies for count in table.environments("actor step", name)}
+        {count for name in question.parts().actors.policies for count in table.environments("actor step", name)}
         if table
         else set()
     )

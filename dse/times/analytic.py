@@ -72,7 +72,7 @@ AS_FITTED = Constants()
 
 
 def law(seconds: float, factor: float, description: str, assumed: tuple[Assumption, ...] = ()) -> Estimate:
-    """Seconds with an error bound of ``factor``; ``Parts.modeled`` says which part's evidence they are."""
+    """Seconds with an error bound of ``factor``; ``Lookup.modeled`` says which part's evidence they are."""
     return Estimate.within(seconds, factor, Evidence("law", "modeled", description, assumed=assumed))
 
 

@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from impls.levels import level_sizes
 from impls.training import Workload
+from impls.training.learners import PREFERRED, unsuited
 from impls.training.weights import layout_of, networks
 
 from ..estimate import Estimate
+from ..fpga import placement
 from ..platforms import Device, Platform
 from ..records import Source, benchmark
 from . import analytic
 from .between import over_count
-from .own import Own, counted, twins
+from .own import Own, counted, equal_devices
 from .own_file import Entry
 from .profile import PerformanceTable, Shape
 
@@ -29,8 +32,8 @@ class Lookup:
     """A question about the parts of a workload on a platform, and where their times are looked up.
 
     ``table``: records of this very machine; ``reference``: those of another one, for what no platform file says.
-    ``constraints``: values by key of ``--fix``. ``called``: the workload's name or file, so that commands take it.
-    ``own``: a user's times, which are looked up first, for a device or one equal to it.
+    ``constraints``: values by key of ``--fix``. ``workload_argument``: the workload's name or file, as commands take
+    it. ``own``: a user's times, which are looked up first, for a device or one equal to it.
     """
 
     platform: Platform
@@ -38,9 +41,9 @@ class Lookup:
     table: PerformanceTable | None
     reference: PerformanceTable | None
     constraints: Mapping[str, Any]
-    called: str = ""
+    workload_argument: str = ""
     own: Own | None = None
-    _alike: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
+    _equal: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     @property
     def cpu(self) -> Device:
@@ -56,11 +59,11 @@ class Lookup:
         """How many cores a processor has, and other devices of it: 1."""
         return int(device.cores.value) if device.kind == "cpu" and device.cores else 1
 
-    def alike(self, device: Device) -> tuple[str, ...]:
+    def equal_devices(self, device: Device) -> tuple[str, ...]:
         """The names of a device and of all that are equal to it but for the name: the device first."""
-        if device.name not in self._alike:
-            self._alike[device.name] = twins(self.platform, device.name)
-        return self._alike[device.name]
+        if device.name not in self._equal:
+            self._equal[device.name] = equal_devices(self.platform, device.name)
+        return self._equal[device.name]
 
     def evidence_name(self, device: Device, *parts: str) -> str:
         """The device that evidence of parts on a device is named after: the first of all equal ones that states them.
@@ -68,13 +71,13 @@ class Lookup:
         Equal devices rest on the same evidence, whose error they share.
         """
         known = {one.device for part in parts for one in self.stated(part, device)}
-        names = [one.name for one in self.platform.devices if one.name in self.alike(device)]
+        names = [one.name for one in self.platform.devices if one.name in self.equal_devices(device)]
         return next((name for name in names if name in known), names[0])
 
     def table_of(self, device: Device) -> PerformanceTable | None:
         """The records of a device: those of the machine, of its first processor or GPU and of such as are equal."""
         first = next((one.name for one in self.platform.devices if one.kind == device.kind), "")
-        return self.table if device.kind in ("cpu", "gpu") and first in self.alike(device) else None
+        return self.table if device.kind in ("cpu", "gpu") and first in self.equal_devices(device) else None
 
     def transfer_seconds(self, source: str, target: str, nbytes: float) -> float:
         """Seconds of n bytes between two devices, as the user states it or as the platform does; inf without a way."""
@@ -85,7 +88,7 @@ class Lookup:
     @property
     def workload_word(self) -> str:
         """The workload as a word of a command."""
-        return shlex.quote(self.called or self.workload.name)
+        return shlex.quote(self.workload_argument or self.workload.name)
 
     @property
     def batch(self) -> int:
@@ -129,6 +132,27 @@ class Lookup:
         """Insertions a gradient step, each of ``inserted`` records."""
         return self.workload.learner.update_interval / self.inserted
 
+    @property
+    def storage_bytes(self) -> float:
+        """Bytes of N records."""
+        return float(self.workload.replay.capacity * layout_of(self.workload).record_bytes)
+
+    @property
+    def height(self) -> int:
+        """Levels above the leaves, for the workload's own K."""
+        return len(level_sizes(self.workload.replay.capacity, self.workload.replay.fanout)) - 1
+
+    @property
+    def suits_preferred(self) -> bool:
+        """Whether the preferred learner and policy can run the workload."""
+        return not unsuited(PREFERRED, self.workload)
+
+    def rmms(self, device: Device) -> tuple[placement.Rmm, ...]:
+        """Sum trees that a slice of an FPGA could hold, of the K that the constraints allow."""
+        replay, fanout = self.workload.replay, self.constraints.get("fanout")
+        clock = analytic.clock_of(device)
+        return placement.rmms(placement.slices_of(device), replay.capacity, self.batch, clock, fanout)
+
     def call_seconds(self, device: str) -> float:
         """The time of a processor to start an FPGA, and wait: a transfer of nothing. A GPU has its launches."""
         if self.platform.device(device).kind != "fpga":
@@ -146,21 +170,23 @@ class Lookup:
 
         Without those of more threads or processes than the device has cores.
         """
-        known = self.own.known(part, self.alike(device)) if self.own else ()
+        known = self.own.known(part, self.equal_devices(device)) if self.own else ()
         return tuple(one for one in known if counted(one) <= self.cores_of(device))
 
-    def _stated(self, part: str, device: Device, count: int, number: str, batch: int | None = None) -> Estimate | None:
+    def time_stated(
+        self, part: str, device: Device, count: int, number: str, batch: int | None = None
+    ) -> Estimate | None:
         """The time of a part that the user states, or that lies between what is stated."""
         entries = [one for one in self.stated(part, device) if one.counts.get("devices", 1) == 1]
         return self.own.time(entries, number, batch or self.batch, count) if self.own else None
 
-    def _most_stated(self, part: str, device: Device, count: int) -> tuple[Estimate | None, int]:
+    def nearest_stated(self, part: str, device: Device, count: int) -> tuple[Estimate | None, int]:
         """(the stated time with the nearest number of threads or processes, that number); (None, 0) without any."""
         counts = {counted(one) for one in self.stated(part, device) if one.counts.get("devices", 1) == 1}
         near = min(counts, key=lambda one: abs(math.log(one / count)), default=0)
-        return (self._stated(part, device, near, part) if near else None), near
+        return (self.time_stated(part, device, near, part) if near else None), near
 
-    def _recorded(
+    def time_recorded(
         self, what: str, batch: int, threads: int, evidence_id: str, shape: Shape | None = None
     ) -> Estimate | None:
         """The estimate that this machine's records give, if any, with its evidence."""
@@ -175,7 +201,7 @@ class Lookup:
         known = over_count(by_count, threads, evidence_id)
         return self.measured(known, self.table, what) if known else None
 
-    def _most_recorded(self, what: str, batch: int) -> tuple[Estimate | None, int]:
+    def most_recorded(self, what: str, batch: int) -> tuple[Estimate | None, int]:
         """(the recorded time with the most threads or processes, how many those are); (None, 0) without any."""
         most = max(self.table.threads(what), default=0) if self.table else 0
         return (self.table.time(what, batch, most) if self.table and most else None), most

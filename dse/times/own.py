@@ -169,7 +169,7 @@ class Own:
             return ("link_to_itself", {}) if one.device == one.target else None
         device, count = platform.device(one.device), counted(one)
         cores = int(device.cores.value) if device.cores else 1
-        alike = twins(platform, one.device)
+        alike = equal_devices(platform, one.device)
         if one.part == "actors" and one.device != first:
             return "actors_elsewhere", {"device": first}
         if device.kind == "cpu" and count > cores:
@@ -190,7 +190,7 @@ def counted(one: Entry) -> int:
     return one.counts.get(COUNTED.get(one.part, ""), 1)
 
 
-def twins(platform: Platform, name: str) -> tuple[str, ...]:
+def equal_devices(platform: Platform, name: str) -> tuple[str, ...]:
     """The names of a device and of those equal to it in all but the name: the device first, then as in the file."""
     device = platform.device(name)
     return (

@@ -18,9 +18,9 @@ from ..platforms import Device
 from ..records import benchmark
 from . import analytic
 from .analytic import clock_of
+from .door import Times
 from .own import counted
 from .own_file import Entry
-from .parts import Parts
 from .profile import PerformanceTable
 from .tree_times import Question
 from .tree_variants import Configuration
@@ -47,7 +47,7 @@ class Tree:
     details: Mapping[str, Any]
 
 
-def trees(parts: Parts, device: Device) -> list[Tree]:
+def trees(parts: Times, device: Device) -> list[Tree]:
     """Every tree on a device that the constraints allow, fastest first: as stated, else recorded, else modeled."""
     keys = CONSTRAINTS if device.kind == "cpu" else [key for key in CONSTRAINTS if key != "threads"]
     own = list(_own(parts, device))
@@ -56,19 +56,19 @@ def trees(parts: Parts, device: Device) -> list[Tree]:
     return sorted(allowed, key=lambda tree: (tree.draw.value + tree.update.value, tree.name))
 
 
-def _stated(parts: Parts, device: Device) -> tuple[Entry, ...]:
+def _stated(parts: Times, device: Device) -> tuple[Entry, ...]:
     """A user's own times of trees on a device."""
     return (*parts.stated("sampling", device), *parts.stated("updating", device))
 
 
-def _beside(parts: Parts, device: Device, own: list[Tree]) -> list[Tree]:
+def _beside(parts: Times, device: Device, own: list[Tree]) -> list[Tree]:
     """Stated trees and those recorded; without both, those modeled. What is stated takes the place of a record."""
     known = {tree.name for tree in own}
     there = [*own, *(tree for tree in _measured(parts, device) if tree.name not in known)]
     return there or list((_fpga if device.kind == "fpga" else _modeled)(parts, device))
 
 
-def _own(parts: Parts, device: Device) -> Iterator[Tree]:
+def _own(parts: Times, device: Device) -> Iterator[Tree]:
     """Trees as the user states them: those with a name, else one; what is stated of no tree holds for each.
 
     Sampling or updating that is not stated is that of the fastest other tree there. Insertions are counted in.
@@ -93,7 +93,7 @@ def _own(parts: Parts, device: Device) -> Iterator[Tree]:
             yield Tree(name, draw, update, threads, needs, details)
 
 
-def _own_time(parts: Parts, device: Device, part: str, shape: tuple[str, int], threads: int) -> Estimate | None:
+def _own_time(parts: Times, device: Device, part: str, shape: tuple[str, int], threads: int) -> Estimate | None:
     """A stated time of a tree, or what is stated of no tree by name."""
     entries = parts.stated(part, device)
     for wanted in dict.fromkeys((shape, (shape[0], 0), ("", shape[1]), ("", 0))):
@@ -105,7 +105,7 @@ def _own_time(parts: Parts, device: Device, part: str, shape: tuple[str, int], t
     return None
 
 
-def _own_name(parts: Parts, device: Device, contestant: str, fanout: int, threads: int) -> tuple[str, dict[str, Any]]:
+def _own_name(parts: Times, device: Device, contestant: str, fanout: int, threads: int) -> tuple[str, dict[str, Any]]:
     """(name, details) of a stated tree; what it does not state is what the constraints ask for, or the workload's K."""
     usual = {"cpu": PROFILED, "gpu": "cupy", "fpga": "fpga"}[device.kind]
     details = {
@@ -119,7 +119,7 @@ def _own_name(parts: Parts, device: Device, contestant: str, fanout: int, thread
     return f"{' '.join(words)}{'' if contestant and fanout else ' as stated'}", details
 
 
-def _measured(parts: Parts, device: Device) -> Iterator[Tree]:
+def _measured(parts: Times, device: Device) -> Iterator[Tree]:
     """Trees in this machine's records: what was measured around the question; a fit only where nothing was."""
     table, replay, cores = parts.table_of(device), parts.workload.replay, parts.cores_of(device)
     if table is None:
@@ -136,7 +136,7 @@ def _measured(parts: Parts, device: Device) -> Iterator[Tree]:
     yield from [tree for tree in every if tree.update.source != "extrapolated"] or every
 
 
-def _recorded(parts: Parts, device: Device, table: PerformanceTable, configuration: Configuration) -> Tree | None:
+def _recorded(parts: Times, device: Device, table: PerformanceTable, configuration: Configuration) -> Tree | None:
     """A configuration as recorded; None where its draw or its update was not."""
     replay, local, name = parts.workload.replay, parts.inserted, f"{configuration.contestant} {configuration.settings}"
     evidence_id = f"tree({parts.evidence_name(device)}, {name})"
@@ -165,7 +165,7 @@ def _recorded(parts: Parts, device: Device, table: PerformanceTable, configurati
     return Tree(name, draw, update, configuration.threads, {f"{device.name}.memory_bytes": nbytes}, details)
 
 
-def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
+def _modeled(parts: Times, device: Device) -> Iterator[Tree]:
     """Compiled trees of a CPU, by threads, or of a GPU, by the law of levels in memory."""
     replay, evidence_id = parts.workload.replay, f"tree({parts.evidence_name(device)})"
     insertions = parts.inserts, parts.inserted
@@ -183,7 +183,7 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
             yield Tree(name, draw, update, threads, needs, details)
 
 
-def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
+def _fpga(parts: Times, device: Device) -> Iterator[Tree]:
     """Every design in every slice that has room for it."""
     clock, evidence_id = clock_of(device), f"RMM({parts.evidence_name(device)})"
     slices, local = placement.slices_of(device), parts.inserted
@@ -206,17 +206,17 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
             yield Tree(name, draw, update, 1, needs, {**details, "slice": part.name})
 
 
-def is_timed(parts: Parts, device: Device) -> bool:
+def is_timed(parts: Times, device: Device) -> bool:
     """Whether this machine's records time a device's trees, so that none is modeled."""
     return any(_measured(parts, device))
 
 
-def fanouts(parts: Parts) -> tuple[int, ...]:
+def fanouts(parts: Times) -> tuple[int, ...]:
     """K of modeled trees: those of all questions, the workload's own and one that is fixed."""
     return tuple(sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.constraints.get("fanout", FANOUTS[0]))}))
 
 
-def _compiled(parts: Parts, device: Device) -> Iterator[tuple[str, int]]:
+def _compiled(parts: Times, device: Device) -> Iterator[tuple[str, int]]:
     """(implementation, K) of every tree that could run there and whose time its levels in memory tell."""
     for name in impls.names():
         kind = impls.traits(name)
@@ -224,7 +224,7 @@ def _compiled(parts: Parts, device: Device) -> Iterator[tuple[str, int]]:
             yield from ((name, fanout) for fanout in fanouts(parts))
 
 
-def _bytes(contestant: str, parts: Parts, fanout: int) -> float:
+def _bytes(contestant: str, parts: Times, fanout: int) -> float:
     """What a tree takes of memory; ``LEAF_BYTES`` a leaf where its shape does not tell."""
     nbytes = impls.traits(contestant).nbytes_of(parts.workload.replay.capacity, fanout, "float32", {})
     return LEAF_BYTES * parts.workload.replay.capacity if nbytes is None else float(nbytes)

@@ -26,7 +26,7 @@ from ..platforms import Platform
 from ..solver.law import EPSILONS, Outcome, outcome
 from ..solver.problem import Configuration, Option, Problem, ProblemError
 from ..solver.solve import Search
-from ..times.parts import Parts
+from ..times.door import Times
 from ..times.trees import LEAF_BYTES
 
 PROCESS_BYTES = 0.25e9  # resident, with PyTorch and an environment, on machine d7dae63b89; a part of it may be shared
@@ -122,7 +122,7 @@ def adapted(
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
     refuse(question.fix)
     if is_here(parts := question.parts()):  # what else trains is of no implementation
-        by = {"learner_implementation": parts.implementation, "learners": 1}
+        by = {"learner_implementation": parts.learners.implementation, "learners": 1}
         question = dataclasses.replace(question, fix={**question.fix, **by})
     caps, measured = list(_caps(question, memory_bytes, cpu_percent)), measured_batches(question)
     batches = tuple(batch for batch in measured or BATCHES if batch <= question.workload.replay.capacity)
@@ -160,7 +160,7 @@ def fixed_designs(platform: Platform) -> tuple[str, ...]:
     return tuple(device.name for device in platform.devices if device.kind == "fpga")
 
 
-def _parts(question: MappingQuestion, samplers: int, batch: int) -> Parts:
+def _parts(question: MappingQuestion, samplers: int, batch: int) -> Times:
     """Give the parts of the workload with that many actors, one process each, and that batch."""
     actors = dataclasses.replace(question.workload.actors, count=samplers)
     learner = dataclasses.replace(question.workload.learner, batch=batch)
@@ -176,7 +176,7 @@ def _caps(question: MappingQuestion, memory_bytes: float | None, cpu_percent: fl
     replay = question.workload.replay
 
     def resident(samplers: int, batch: int) -> float:
-        under_way = sum(_parts(question, samplers, batch).learner_bytes(parts.cpu, replay.presampled).values())
+        under_way = sum(_parts(question, samplers, batch).learners.learner_bytes(parts.cpu, replay.presampled).values())
         return parts.storage_bytes + LEAF_BYTES * replay.capacity + under_way + (samplers + 1) * PROCESS_BYTES
 
     if most:
@@ -200,7 +200,7 @@ def _replayed(
             break
         tell(batch)
         # More records allow no more of them.
-        acting = acting or {x: _parts(question, x, batch).fastest_acting(x) for x in allowed}
+        acting = acting or {x: _parts(question, x, batch).actors.fastest_acting(x) for x in allowed}
         built = build(_parts(question, allowed[-1], batch), excluded=frozenset(fixed_designs(question.platform)))
         budget = f"{built.parts.cpu.name}.cores"
         cores = caps[0].most / WHOLE * built.parts.cores

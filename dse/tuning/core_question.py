@@ -24,7 +24,7 @@ from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.problem import LOOP, ProblemError
 from ..times import analytic
-from ..times.parts import Parts
+from ..times.door import Times
 from ..times.whole_runs import REFERENCE
 from . import core_split
 from .core_split import Allocation, RateCurve, check
@@ -137,7 +137,7 @@ def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
     return Evidence(before.name, source, description, "")
 
 
-def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
+def platform_curves(parts: Times, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
     """Give (f_a, f_l, evidence) of a platform's processor on up to a given number of cores.
 
     Where a profile has two numbers of cores, a curve is what it measured, and other numbers are for ``completed``;
@@ -145,12 +145,14 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     processes, which combine by the ``sync`` that is fixed; without one they take each step together.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
-    acting = {x: parts.fastest_actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
+    acting = {x: parts.actors.fastest_step(x) for x in _profiled(parts, "actor step", counts) or counts}
     learning: dict[int, Estimate] = {}
-    if (by := parts.implementation) != REFERENCE or {"sync", "period"} & parts.constraints.keys():
+    if (by := parts.learners.implementation) != REFERENCE or {"sync", "period"} & parts.constraints.keys():
         learning = steps_together(parts, by, cores)
     elif known := _profiled(parts, "learner step", counts):
-        threads = [one for one in parts.learners(cpu) if implementation_of(one.details) == by and one.cores in known]
+        threads = [
+            one for one in parts.learners.list(cpu) if implementation_of(one.details) == by and one.cores in known
+        ]
         learning = {one.cores: one.step for one in threads}
     else:
         laws = {x: analytic.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
@@ -162,7 +164,7 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     return f_a, f_l, tuple(evidence.values())
 
 
-def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
+def steps_together(parts: Times, by: str, cores: int) -> dict[int, Estimate]:
     """Gradient steps by x learners of an implementation, a process and a core each, without sampling."""
     fixed = {key: parts.constraints[key] for key in ("sync", "period") if key in parts.constraints}
     how = Arrangement(**{"sync": "local" if "period" in fixed else "synchronous", **fixed})
@@ -176,7 +178,7 @@ def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
     return {1: first} | {count: Estimate.within(each, factor, evidence) for count, each in seconds.items()}
 
 
-def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
+def _profiled(parts: Times, what: str, counts: range) -> list[int]:
     """List the numbers of cores that were measured; none where they are too few for a law."""
     known = [x for x in (parts.table.threads(what) if parts.table else []) if x in counts and x <= parts.cores]
     return known if len(known) >= min(core_split.LEAST_POINTS, len(counts)) else []
@@ -244,7 +246,7 @@ def platform_split(
     parts = asked.parts()
     u = asked.workload.learner.update_interval if update_interval is None else update_interval
     f_a, f_l, sources = platform_curves(parts, max(1, min(wanted, MOST_CORES) - reserved))
-    split = _as_run(split_cores(f_a, f_l, u, wanted, reserved), asked, parts.implementation, u)
+    split = _as_run(split_cores(f_a, f_l, u, wanted, reserved), asked, parts.learners.implementation, u)
     return replace(
         split,
         sources=(*sources, *split.sources),

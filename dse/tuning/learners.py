@@ -106,7 +106,7 @@ def learner_scaling(
     home = place.device(device) if device else parts.cpu
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
-    by = parts.implementation if home.kind == "cpu" else REFERENCE
+    by = parts.learners.implementation if home.kind == "cpu" else REFERENCE
     single, processes, one, ends = _one_learner(question, home, by)
     sources = tuple(sources_of(parts, home, by, single))
     terms = terms_of(parts.batch, sources, home)
@@ -140,7 +140,7 @@ def _one_learner(
         raise ProblemError(f"no learner of {question.workload.name} on {home.name} fits {question.platform.name}")
     built, made = loop
     chosen, known = made.answer.configuration, built.details(made.answer.configuration.actors)
-    acting = built.parts.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
+    acting = built.parts.actors.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
     step = chosen.learner.time
     single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
     return single, Processes.of(parts, parts.cores, count, acting), made.answer.outcome, made.doubt.ends(made.answer)

@@ -20,8 +20,8 @@ from dse.solver.problem import Configuration
 from dse.solver.queues import network
 from dse.solver.solve import Candidate, Search, Solution, solve
 from dse.stats import front_of
+from dse.times.door import Times
 from dse.times.multi_learner import FactorPoint, factors
-from dse.times.parts import Parts
 from dse.times.whole_runs import what_of
 from dse.tuning.core_question import platform_curves
 from dse.tuning.core_split import RateCurve
@@ -49,12 +49,12 @@ def evidence(results: Path) -> Evidence:
     return results if list_files(results, "*/profile-*.jsonl") else None
 
 
-def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = None) -> Parts:
+def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = None) -> Times:
     """Return the times of each part of a workload on PLATFORM."""
     platform, task = load(PLATFORM), load_workload(workload)
     if batch:
         task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
-    return Parts(platform, task, *(tables(platform, task, results) if results else (None, None)), {})
+    return Times(platform, task, *(tables(platform, task, results) if results else (None, None)), {})
 
 
 def built(results: Evidence, workload: str = WORKLOAD, batch: int | None = None, excluded: Iterable[str] = ()) -> Built:
@@ -220,7 +220,11 @@ def scaled(platform: Path, results: Path) -> list[Scaled]:
 
 def _scaled(question: MappingQuestion) -> Iterator[Scaled]:
     """Yield the factors at the workload's own batch and at the largest timed, by what would run or else was timed."""
-    table, own, preferred = question.tables[0], question.workload.learner.batch, question.parts().implementation
+    table, own, preferred = (
+        question.tables[0],
+        question.workload.learner.batch,
+        question.parts().learners.implementation,
+    )
     steps = {by: table.alone(what_of("learner step", by), 1) if table else {} for by in (preferred, "torch")}
     by, timed = next(
         ((by, {batch for _, batch in found}) for by, found in steps.items() if len(found) > 1), ("", set())

@@ -20,7 +20,7 @@ from dse.records import RecordError
 from dse.solver.law import EPSILONS, Objective
 from dse.solver.problem import Option, ProblemError
 from dse.solver.solve import Solution, solve
-from dse.times.parts import Parts
+from dse.times.door import Times
 from dse.times.profile import tables
 
 from ..chart import Material, Section
@@ -118,14 +118,14 @@ class Known:
         self._results = results
         self.parts = cache(self._made)
 
-    def _made(self, platform: Platform, workload: str) -> Parts:
+    def _made(self, platform: Platform, workload: str) -> Times:
         """Return the times of the parts, as far as records tell of them."""
         task = load_workload(workload)
         try:
             found = tables(platform, task, self._results)
         except RecordError:
             found = None, None
-        return Parts(platform, task, *found, {}, workload)
+        return Times(platform, task, *found, {}, workload)
 
 
 @dataclass(frozen=True)

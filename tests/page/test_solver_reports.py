@@ -134,8 +134,10 @@ def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_pat
 def test_cores_are_those_the_solver_counts_with():
     f_a, f_l, *_ = solver_points.platform_cores(None)
     parts = solver_points.parts_of(None)
-    for learner in (one for one in parts.learners(parts.cpu) if implementation_of(one.details) == parts.implementation):
+    for learner in (
+        one for one in parts.learners.list(parts.cpu) if implementation_of(one.details) == parts.learners.implementation
+    ):
         assert f_l.rates[learner.cores].value == pytest.approx(1 / learner.step.value)
-    assert f_a.rates[4].value == pytest.approx(1 / parts.fastest_actor_step(4).value)
+    assert f_a.rates[4].value == pytest.approx(1 / parts.actors.fastest_step(4).value)
     assert f_a.cores == f_l.cores == tuple(range(1, 28))
     assert not math.isnan(f_l.rates[27].value)

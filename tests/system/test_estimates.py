@@ -11,7 +11,7 @@ from dse.mapping.build import build
 from dse.platforms import Cache, Device, Memory, Platform, PlatformError, Quantity, leaves
 from dse.solver.problem import ProblemError
 from dse.times import hardware
-from dse.times.parts import Parts
+from dse.times.door import Times
 from dse.times.platform_trees import choose
 from dse.times.tree_times import Question
 from impls.training import load
@@ -72,7 +72,7 @@ def answer(platform, asked):
     try:
         if isinstance(asked, Question):
             return choose(platform, asked)
-        return build(Parts(platform, asked, None, None, {})).problems
+        return build(Times(platform, asked, None, None, {})).problems
     except (PlatformError, ProblemError) as error:
         return str(error)
 
@@ -212,7 +212,7 @@ def estimated(capsys, *words):
 def test_the_table_of_primitives_has_the_fastest_option_of_each_part_and_device(capsys, platform, name):
     """To the last digit, as the solver takes it where nothing is measured; of a learner on one device."""
     rows = estimated(capsys, platform, "--workload", name)
-    options = build(Parts(PLATFORMS[platform], load(name), None, None, {})).problems[MODES["pipelined"]].options
+    options = build(Times(PLATFORMS[platform], load(name), None, None, {})).problems[MODES["pipelined"]].options
     for part in ("learner", "storage"):
         fastest = {}
         for option in options[part]:

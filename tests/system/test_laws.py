@@ -10,7 +10,7 @@ from dse.platforms import load as load_platform
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED
 from dse.times.between import flat_then_linear
-from dse.times.parts import Parts
+from dse.times.door import Times
 from dse.times.profile import evidence, of_records
 from impls.training import load, timed_names
 from reports import laws
@@ -174,7 +174,7 @@ def test_a_loop_that_is_the_sum_of_its_parts_is_predicted_as_their_sum(name, bat
     fix |= {"batch": batch, "update_interval": interval, "threads": 1}
     fix |= {"learner_implementation": "torch", "policy_implementation": "torch"}  # which those records time
     table = of_records(world(workload), "made-up", workload)
-    rate = laws.predict(Parts(named_platform(), with_values(workload, fix), table, None, fix))
+    rate = laws.predict(Times(named_platform(), with_values(workload, fix), table, None, fix))
     truth = step_of_loop(batch, interval, workload.actors.local_storage)
     assert abs(rate.hz * truth - 1) < 0.05
     assert rate.low < 1 / truth < rate.high

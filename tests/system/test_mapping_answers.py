@@ -23,7 +23,7 @@ from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, ProblemError
 from dse.solver.solve import solve
-from dse.times.parts import Parts
+from dse.times.door import Times
 from impls.training import load, timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
@@ -47,7 +47,7 @@ def find_note(given, kind):
 @pytest.fixture(scope="module")
 def here():
     machine, workload = load_platform(HERE), load("hopper_ddpg")
-    return build(Parts(machine, workload, *tables(machine, workload, RESULTS), {}))
+    return build(Times(machine, workload, *tables(machine, workload, RESULTS), {}))
 
 
 # The choice
@@ -219,7 +219,7 @@ def test_too_few_cores_are_told():
 
 def test_processes_that_share_cores_are_not_tried_unasked():
     machine, workload = load_platform(HERE), load("hopper_ddpg")  # two cores, and more actors than fit
-    parts = Parts(machine, workload, *tables(machine, workload, RESULTS), {})
+    parts = Times(machine, workload, *tables(machine, workload, RESULTS), {})
     assert {run.actors for run in runs_of(parts, "apart")} == {1} and not list(runs_of(parts, "pipelined"))
     asked = dataclasses.replace(parts, constraints={"actors": 3})
     assert {run.actors for run in runs_of(asked, "apart")} == {3}

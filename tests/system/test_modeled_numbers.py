@@ -19,7 +19,7 @@ from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
 from dse.times.between import flat_then_linear
-from dse.times.parts import Parts
+from dse.times.door import Times
 from dse.times.profile import PerformanceTable, over_batch
 from dse.times.trees import FANOUTS, trees
 from impls.training import load
@@ -38,7 +38,7 @@ def machine(key=MACHINES[0]):
 
 def parts_of(platform, name="hopper_ddpg", table=True, **fixed):
     workload = load(name)
-    return Parts(platform, workload, *(tables(platform, workload, RESULTS) if table else (None, None)), fixed)
+    return Times(platform, workload, *(tables(platform, workload, RESULTS) if table else (None, None)), fixed)
 
 
 def without(platform, name, **changes):
@@ -69,18 +69,18 @@ def test_a_width_of_a_modeled_time_is_its_factor_squared():
     parts = parts_of(load_platform("u200"), table=False)
     gpu, fpga = (parts.platform.device(name) for name in ("gpu", "fpga"))
     times = [
-        *((one.step, "gpu") for one in parts.learners(gpu)),
+        *((one.step, "gpu") for one in parts.learners.list(gpu)),
         *((time, "gpu") for tree in trees(parts, gpu) for time in (tree.draw, tree.update)),
         (parts.rows_moved(gpu), "gpu"),
         (parts.rows_moved(fpga), "gpu"),
-        *((one.step, "fpga learner") for one in parts.learners(fpga)),
+        *((one.step, "fpga learner") for one in parts.learners.list(fpga)),
         *((time, "fpga tree") for tree in trees(parts, fpga) for time in (tree.draw, tree.update)),
     ]
     assert len(times) > 20
     for time, kind in times:
         assert time.high / time.low == pytest.approx(width[kind] ** 2), kind
         assert "assumption" in time.rests_on.told
-    elsewhere = parts_of(load_platform("u200")).actor_step(1)
+    elsewhere = parts_of(load_platform("u200")).actors.step(1)
     own = elsewhere.factor / width["elsewhere"]
     assert 1 < own < 2  # the measured time's own
     assert "what three machines differ by" in elsewhere.rests_on.told
@@ -170,7 +170,7 @@ def test_what_stands_for_a_processors_number_is_told():
 
 def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
     parts = parts_of(load_platform(machine()))
-    timed = parts.acting(1)
+    timed = parts.actors.acting(1)
     assert timed.source == "measured"
     known = PerformanceTable.time
 
@@ -178,7 +178,7 @@ def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
         return None if what == "weights fetch" else known(table, what, *where, **more)
 
     monkeypatch.setattr(PerformanceTable, "time", lacks)
-    untimed = parts.acting(1)
+    untimed = parts.actors.acting(1)
     assert (untimed.source, untimed.interval) == ("modeled", "factor")
     assert "fetching weights was not timed" in untimed.rests_on.told
     assert untimed.rests_on.number == timed.rests_on.number
@@ -188,8 +188,8 @@ def test_a_loop_that_acts_by_its_own_weights_fetches_none():
     parts = parts_of(load_platform("u200"), "cartpole_dqn")
     actors = dataclasses.replace(parts.workload.actors, sync_interval=1)
     parts = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, actors=actors))
-    assert parts.fetches(True) is None
-    assert parts.fetches(False).value > 0
+    assert parts.actors.fetches(True) is None
+    assert parts.actors.fetches(False).value > 0
 
 
 def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(monkeypatch):

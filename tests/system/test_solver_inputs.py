@@ -17,7 +17,7 @@ from dse.solver.problem import LOOP, PARTS
 from dse.solver.queues import network, simulate
 from dse.solver.solve import solve
 from dse.times import analytic
-from dse.times.parts import Parts
+from dse.times.door import Times
 from dse.times.profile import PerformanceTable, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
@@ -52,7 +52,7 @@ def with_batch(workload, batch, **more):
 def parts_of(platform, name, **fixed):
     platform = load_platform(platform)
     workload = load(name)
-    return Parts(platform, workload, *tables(platform, workload, RESULTS), fixed)
+    return Times(platform, workload, *tables(platform, workload, RESULTS), fixed)
 
 
 # Records
@@ -255,7 +255,7 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     platform = with_changes(load_platform("u200"), {"cpu-gpu.beta_gb_per_s": gb_per_s})
     workload = with_batch(load("pong_dqn"), 512, update_interval=1)
     wishes = {"learner": "gpu", "storage": "cpu"}
-    problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[MODES[place]]
+    problem = build(Times(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[MODES[place]]
     found = solve(problem, "ratio", 0.0)
     chosen, given = found.choice, found.answer.outcome
     in_turns = [part for part in PARTS if place == "serial" or part != "actors"]
@@ -307,7 +307,7 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
     fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
     slices, (network, _) = placement.slices_of(fpga), analytic.network_of(parts.workload)
     clock = fpga.clock_hz.value
-    found = placement.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
+    found = placement.learners.list(slices, network, parts.batch, clock, parts.rmms(fpga))
     whole = [placement.amounts(one.budget) for one in slices]
     roomy = [rmm for rmm in parts.rmms(fpga) if rmm.point.needed.bram36 < 300]
     for rmm in (roomy[0], roomy[3], roomy[-1]):
@@ -346,8 +346,8 @@ def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
 def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     platform = with_changes(load_platform(RESULTS / KEY / "platform.toml"), {"cpu.cores": 16})
     workload = load("hopper_ddpg")
-    parts = Parts(platform, workload, *tables(platform, workload, RESULTS), {})
-    found = {one.cores: one.step for one in parts.learners(parts.cpu) if "implementation" not in one.details}
+    parts = Times(platform, workload, *tables(platform, workload, RESULTS), {})
+    found = {one.cores: one.step for one in parts.learners.list(parts.cpu) if "implementation" not in one.details}
     assert list(found) == list(range(1, 17))
     assert [found[count].source for count in (1, 4, 8, 16)] == ["measured", "modeled", "modeled", "modeled"]
     assert found[2].value > found[4].value > found[16].value > found[2].value / 8

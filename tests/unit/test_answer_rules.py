@@ -21,8 +21,8 @@ from dse.solver.deciding import Deciding
 from dse.solver.law import LOOP_BOUND, outcome, transfers
 from dse.solver.solve import Search
 from dse.times import analytic
+from dse.times.door import Times
 from dse.times.own import Own
-from dse.times.parts import Parts
 from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
@@ -127,13 +127,13 @@ def test_devices_of_other_watts_or_links_are_of_another_model(changed):
         *links, link = platform.links
         rate = dataclasses.replace(link.beta_bytes_per_s, value=link.beta_bytes_per_s.value / 2)
         platform = dataclasses.replace(platform, links=(*links, dataclasses.replace(link, beta_bytes_per_s=rate)))
-    equal = EqualDevices(Parts(platform, HOPPER, None, None, {}), platform.devices)
+    equal = EqualDevices(Times(platform, HOPPER, None, None, {}), platform.devices)
     assert equal.first(platform.device("gpu1")).name == ("gpu" if changed == "nothing" else "gpu1")
 
 
 def test_a_tree_takes_the_memory_of_its_own_device():
     platform = several("u200", "gpu", 2)
-    equal = EqualDevices(Parts(platform, HOPPER, None, None, {}), platform.devices)
+    equal = EqualDevices(Times(platform, HOPPER, None, None, {}), platform.devices)
     one, other = (equal.trees(platform.device(name)) for name in ("gpu", "gpu1"))
     assert {budget for tree in one for budget in tree.needs} == {"gpu.memory_bytes"}
     assert {budget for tree in other for budget in tree.needs} == {"gpu1.memory_bytes"}
@@ -148,7 +148,8 @@ def test_ones_own_times_come_before_records(tmp_path):
     table = tables(platform, HOPPER, RESULTS)[0]
     stated = own(tmp_path, "part,device,us", "learner,cpu,700").at(HOPPER.learner.batch)
     steps = [
-        Parts(platform, HOPPER, table, None, {}, own=one).learners(platform.device("cpu")) for one in (None, stated)
+        Times(platform, HOPPER, table, None, {}, own=one).learners.list(platform.device("cpu"))
+        for one in (None, stated)
     ]
     assert table and steps[0][0].step.value != 700e-6
     assert steps[1][0].step.value == 700e-6
@@ -177,8 +178,8 @@ def test_a_links_time_of_a_batch_is_of_that_batch(tmp_path):
 
 def shared(platform, stated=None):
     """(the gradient step of one GPU, that which two share, the parts)."""
-    parts = Parts(platform, HOPPER, None, None, {}, own=stated and stated.at(HOPPER.learner.batch))
-    steps = {one.devices: one.step.value for one in parts.learners(platform.device("gpu"))}
+    parts = Times(platform, HOPPER, None, None, {}, own=stated and stated.at(HOPPER.learner.batch))
+    steps = {one.devices: one.step.value for one in parts.learners.list(platform.device("gpu"))}
     return steps[1], steps[2], parts
 
 
@@ -194,7 +195,7 @@ def test_devices_that_share_a_batch_train_their_share():
     _, both, parts = shared(platform)
     gpu = platform.device("gpu")
     half = analytic.learner(parts.cpu, gpu, HOPPER, HOPPER.learner.batch // 2).value
-    assert both == pytest.approx(half + parts._exchange_seconds(gpu, 2))
+    assert both == pytest.approx(half + parts.learners.exchange_seconds(gpu, 2))
 
 
 # Trees, files and laws

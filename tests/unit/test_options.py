@@ -14,7 +14,8 @@ from dse.platforms.reading import RESULTS
 from dse.solver.law import sum_needs
 from dse.solver.problem import PARTS, TREE, Configuration
 from dse.solver.solve import solve
-from dse.times.parts import Learner, Parts
+from dse.times.door import Times
+from dse.times.learner_times import Learner
 from impls.training import load, timed_names
 from tests.matrix import matrix
 from tests.solver_cases import MODES
@@ -29,7 +30,7 @@ def parts_of(platform, name="hopper_ddpg", batch=None, **fixed):
     workload = load(name)
     if batch:
         workload = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch))
-    return Parts(platform, workload, *tables(platform, workload, RESULTS), fixed)
+    return Times(platform, workload, *tables(platform, workload, RESULTS), fixed)
 
 
 def pipelined(platform, name="hopper_ddpg", batch=None, **fixed):
@@ -193,10 +194,10 @@ class Several(Learner):
 
 def shared(monkeypatch, counts, factor=0.6):
     """Learners on so many equal GPUs too, each device more at ``factor`` times the step."""
-    alone = Parts.learners
+    alone = LearnerTimes.list
 
-    def learners(parts, device):
-        known = [one for one in alone(parts, device) if getattr(one, "devices", 1) == 1]
+    def learners(times, device):
+        known = [one for one in alone(times, device) if getattr(one, "devices", 1) == 1]
         if device.kind != "gpu":
             return known
         fields = {key.name: getattr(known[0], key.name) for key in dataclasses.fields(Learner)}
@@ -206,7 +207,7 @@ def shared(monkeypatch, counts, factor=0.6):
         ]
         return known + more
 
-    monkeypatch.setattr(Parts, "learners", learners)
+    monkeypatch.setattr(LearnerTimes, "list", learners)
 
 
 def test_learners_of_several_devices_are_on_every_set_of_them(monkeypatch):

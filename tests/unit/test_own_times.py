@@ -10,9 +10,9 @@ from dse.answers.printer import say
 from dse.mapping.build import build
 from dse.mapping.question import ask, find_mapping
 from dse.platforms import load as load_platform
+from dse.times.door import Times
 from dse.times.own import FACTORS, Own
 from dse.times.own_file import TimesError
-from dse.times.parts import Parts
 from dse.times.trees import trees
 from impls.training import load
 from tests.solver_cases import MODES
@@ -32,7 +32,7 @@ def csv(folder, *lines):
 
 
 def parts(own, platform=U200, workload=HOPPER, **fixed):
-    return Parts(platform, workload, None, None, fixed, own=own.at(workload.learner.batch))
+    return Times(platform, workload, None, None, fixed, own=own.at(workload.learner.batch))
 
 
 def with_devices(*devices, links=()):
@@ -162,7 +162,7 @@ def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
     known = parts(own)
     there = U200.device(device)
     (tree,) = trees(known, there)
-    learner = known.learners(there)[0]
+    learner = known.learners.list(there)[0]
     times = tree.draw, tree.update, known.rows_moved(there), learner.step
     assert [time.value for time in times] == [31e-6, 32e-6, 33e-6, 34e-6]
     for line, time in enumerate(times, 2):
@@ -177,7 +177,7 @@ def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
 def test_actors_are_stated_by_processes_of_all_together(tmp_path):
     own = csv(tmp_path, "part,device,processes,us", "actors,cpu,1,100", "actors,cpu,4,40")
     known = parts(own)
-    one, two, four, eight = (known.actor_step(count) for count in (1, 2, 4, 8))
+    one, two, four, eight = (known.actors.step(count) for count in (1, 2, 4, 8))
     assert (one.value, four.value) == (100e-6, 40e-6)
     assert two.value == pytest.approx((100e-6 * 40e-6) ** 0.5)
     assert two.source == "interpolated"
@@ -185,7 +185,7 @@ def test_actors_are_stated_by_processes_of_all_together(tmp_path):
     assert eight.source == "extrapolated"
     assert eight.factor > four.factor
     assert 20e-6 < eight.value < 40e-6
-    acting = known.acting(4)  # weights are counted in
+    acting = known.actors.acting(4)  # weights are counted in
     assert (acting.value, acting.source) == (pytest.approx(40e-6 * HOPPER.learner.update_interval), "measured")
 
 
@@ -195,7 +195,7 @@ def test_actors_are_stated_by_processes_of_all_together(tmp_path):
 )
 def test_a_time_without_ends_is_as_sure_as_its_source_and_says_so(tmp_path, source, said, factor):
     own = csv(tmp_path, "part,device,us,source,factor", f"learner,gpu,700,{source},{said}")
-    step = parts(own).learners(U200.device("gpu"))[0].step
+    step = parts(own).learners.list(U200.device("gpu"))[0].step
     assert step.factor == pytest.approx(factor)
     assert step.source == source
     assert ("no ends are stated" in step.rests_on.told) == (not said)
@@ -204,11 +204,11 @@ def test_a_time_without_ends_is_as_sure_as_its_source_and_says_so(tmp_path, sour
 def test_batches_are_interpolated_and_one_alone_is_carried_between_flat_and_linear(tmp_path):
     own = csv(tmp_path, "part,device,batch,us,source", "learner,gpu,64,100,quoted", "learner,gpu,1024,400,quoted")
     gpu = U200.device("gpu")
-    step = parts(own).learners(gpu)[0].step
+    step = parts(own).learners.list(gpu)[0].step
     assert step.value == pytest.approx(200e-6)
     assert step.source == "quoted"  # interpolation makes nothing surer
     alone = csv(tmp_path, "part,device,batch,us", "learner,gpu,64,100")
-    step = parts(alone).learners(gpu)[0].step
+    step = parts(alone).learners.list(gpu)[0].step
     assert (step.source, step.value) == ("extrapolated", pytest.approx(200e-6))
     assert step.low <= 100e-6
     assert step.high >= 400e-6
@@ -219,13 +219,13 @@ def test_a_time_without_a_batch_is_of_the_questions_batch_whatever_else_is_tried
     question = ask("u200", "hopper_ddpg", times=own, free=["batch"])
     larger = dataclasses.replace(HOPPER, learner=dataclasses.replace(HOPPER.learner, batch=1024))
     gpu = U200.device("gpu")
-    assert question.parts().learners(gpu)[0].step.value == 100e-6
-    assert question.parts(larger).learners(gpu)[0].step.value == pytest.approx(200e-6)
+    assert question.parts().learners.list(gpu)[0].step.value == 100e-6
+    assert question.parts(larger).learners.list(gpu)[0].step.value == pytest.approx(200e-6)
 
 
 def test_threads_between_stated_ones_are_interpolated_and_beyond_them_less_sure(tmp_path):
     own = csv(tmp_path, "part,device,threads,us,factor", "learner,cpu,1,8000,1.1", "learner,cpu,8,2000,1.1")
-    steps = {one.details["threads"]: one.step for one in parts(own).learners(U200.device("cpu"))}
+    steps = {one.details["threads"]: one.step for one in parts(own).learners.list(U200.device("cpu"))}
     assert list(steps) == list(range(1, 29))
     assert [steps[count].source for count in (1, 3, 8, 9)] == ["measured", "interpolated", "measured", "modeled"]
     assert 2000e-6 < steps[3].value < 8000e-6
@@ -333,9 +333,9 @@ def test_commands_take_a_file_of_times(tmp_path, capsys, command):
 def test_equal_devices_rest_on_the_same_evidence_and_others_do_not():
     gpu1, smaller = named("gpu", "gpu1"), named("gpu", "gpu2", power_watts=None)
     platform = with_devices(gpu1, smaller)
-    known = Parts(platform, HOPPER, None, None, {})
+    known = Times(platform, HOPPER, None, None, {})
     numbers = {
-        device.name: {known.learners(device)[0].step.rests_on.number, known.rows_moved(device).rests_on.number}
+        device.name: {known.learners.list(device)[0].step.rests_on.number, known.rows_moved(device).rests_on.number}
         | {tree.draw.rests_on.number for tree in trees(known, device)}
         for device in (platform.device("gpu"), gpu1, smaller)
     }
@@ -347,6 +347,6 @@ def test_a_time_of_one_of_equal_devices_holds_for_all_but_those_with_their_own(t
     platform = with_devices(named("gpu", "gpu1"), named("gpu", "gpu2"))
     own = csv(tmp_path, "part,device,us", "learner,gpu1,100", "learner,gpu2,200")
     known = parts(own, platform)
-    steps = {name: known.learners(platform.device(name))[0].step for name in ("gpu", "gpu1", "gpu2")}
+    steps = {name: known.learners.list(platform.device(name))[0].step for name in ("gpu", "gpu1", "gpu2")}
     assert {name: step.value for name, step in steps.items()} == {"gpu": 100e-6, "gpu1": 100e-6, "gpu2": 200e-6}
     assert [step.rests_on.number for step in steps.values()] == ["T_train(gpu1)", "T_train(gpu1)", "T_train(gpu2)"]

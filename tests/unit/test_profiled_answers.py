@@ -248,18 +248,18 @@ def test_an_environment_step_of_a_turn_of_e_takes_its_share_of_the_turn(results)
     alone, eight = (
         ask(results / PLATFORM, "cartpole_dqn", results=results, fix=fix).parts() for fix in ({}, {"environments": 8})
     )
-    assert alone.actor_step(1, "dense").value == pytest.approx(1e-4)
-    assert eight.actor_step(1, "dense").value == pytest.approx((8e-5 + 16e-5) / 8)
-    assert eight.actor_step(1, "dense").source == "measured"
-    assert eight.acting(1, True, "dense").value == pytest.approx(CARTPOLE.learner.update_interval * 3e-5)
+    assert alone.actors.step(1, "dense").value == pytest.approx(1e-4)
+    assert eight.actors.step(1, "dense").value == pytest.approx((8e-5 + 16e-5) / 8)
+    assert eight.actors.step(1, "dense").source == "measured"
+    assert eight.actors.acting(1, True, "dense").value == pytest.approx(CARTPOLE.learner.update_interval * 3e-5)
     assert eight.inserts == alone.inserts / 8
-    assert eight.fetches(False).value == pytest.approx(alone.fetches(False).value / 8)
+    assert eight.actors.fetches(False).value == pytest.approx(alone.actors.fetches(False).value / 8)
 
 
 def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results):
     def step(count):
         return (
-            ask(results / PLATFORM, "cartpole_dqn", results=results, fix={"environments": count}).parts().actor_step(1)
+            ask(results / PLATFORM, "cartpole_dqn", results=results, fix={"environments": count}).parts().actors.step(1)
         )
 
     assert step(1).value > step(4).value > step(8).value

@@ -317,7 +317,7 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
     for fix, by in (({}, "dense"), ({"learner_implementation": "torch"}, "torch")):
         question = ask(platform, "cartpole_dqn", fix=fix)
         alone = one_thread(question.parts(), by)
-        assert learner_scaling(question).by == question.parts().implementation == by
+        assert learner_scaling(question).by == question.parts().learners.implementation == by
         split = platform_split(platform, "cartpole_dqn", fix=fix)
         assert split.f_l.rates[1].value == pytest.approx(1 / alone.value)
         with pytest.raises(ProblemError, match=f"^{by}$"):

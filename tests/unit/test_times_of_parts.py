@@ -18,8 +18,8 @@ from dse.platforms.quantities import Quantity
 from dse.records import Record, Writer, read_file, read_folder
 from dse.times import analytic
 from dse.times.between import over_count
+from dse.times.door import Times
 from dse.times.own import Own
-from dse.times.parts import Parts
 from dse.times.profile import evidence, of_records
 from dse.times.trees import MOST_THREADS, trees
 from impls.training import load
@@ -37,12 +37,12 @@ def records():
 
 
 def unmeasured(platform, workload=HOPPER, **more):
-    return Parts(platform, workload, None, None, {}, **more)
+    return Times(platform, workload, None, None, {}, **more)
 
 
 def measured(workload, platform=MACHINE, records=None):
     table = of_records(records, KEY, workload) if records else tables(MACHINE, workload, RESULTS)[0]
-    return Parts(platform, workload, table, None, {})
+    return Times(platform, workload, table, None, {})
 
 
 def with_gpus(count):
@@ -77,7 +77,7 @@ def with_device(platform, device, *links):
 def test_every_thread_count_of_torch_and_of_modeled_trees_is_an_option():
     cpu = U200.device("cpu")
     parts = unmeasured(U200, with_batch(HOPPER, 8192))
-    assert [one.details["threads"] for one in parts.learners(cpu)] == [*range(1, 29), 1]  # the last is dense
+    assert [one.details["threads"] for one in parts.learners.list(cpu)] == [*range(1, 29), 1]  # the last is dense
     assert {tree.threads for tree in trees(parts, cpu)} == set(range(1, MOST_THREADS + 1))
     small = unmeasured(U200, with_batch(HOPPER, 8191))  # whose batches no tree shares among threads
     assert {tree.threads for tree in trees(small, cpu)} == {1}
@@ -87,14 +87,14 @@ def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equ
     cpu = MACHINE.device("cpu")
     single, twin = with_cores(cpu, 1, name="cpu1"), dataclasses.replace(cpu, name="cpu2")
     parts = measured(CARTPOLE, dataclasses.replace(MACHINE, devices=(*MACHINE.devices, single, twin)))
-    alone = parts.learners(single)
+    alone = parts.learners.list(single)
     assert [one.details for one in alone] == [{"threads": 1}, {"threads": 1, "implementation": "dense"}]
     assert alone[0].step.source == "modeled"
     assert parts.rows_moved(single).source == "modeled"
     assert {tree.draw.source for tree in trees(parts, single)} == {"modeled"}
     assert {tree.threads for tree in trees(parts, single)} == {1}
-    assert parts.learners(twin) == parts.learners(cpu)  # with the same evidence
-    assert parts.learners(twin)[0].step.source == "measured"
+    assert parts.learners.list(twin) == parts.learners.list(cpu)  # with the same evidence
+    assert parts.learners.list(twin)[0].step.source == "measured"
     assert parts.rows_moved(twin) == parts.rows_moved(cpu)
 
 
@@ -125,13 +125,13 @@ def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_withou
     cells = [dataclasses.replace(own, contestant="cuda", batch=batch, threads=1) for batch in (64, 256)]
     timed = measured(HOPPER, H200, [*records, *cells])
     untimed = measured(HOPPER, H200, records)
-    alone, _, half = timed.learners(H200.device("gpu0"))[:3]
+    alone, _, half = timed.learners.list(H200.device("gpu0"))[:3]
     assert alone.step.value == pytest.approx(own.median_seconds)
     assert alone.step.source == "measured"
     assert half.details == {"devices": 2}
     assert half.step.value > alone.step.value  # between records at B = 128, and an exchange
-    assert timed.learners(H200.device("gpu3"))[0].step.source == "measured"
-    assert untimed.learners(H200.device("gpu0"))[0].step.source == "modeled"
+    assert timed.learners.list(H200.device("gpu3"))[0].step.source == "measured"
+    assert untimed.learners.list(H200.device("gpu0"))[0].step.source == "modeled"
 
 
 def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_what_its_records_tell():
@@ -146,7 +146,7 @@ def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_
 
 
 def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
-    skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners(MACHINE.device("cpu"))}[2]
+    skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners.list(MACHINE.device("cpu"))}[2]
     assert skipped.value == 0.61  # "one call takes 0.61 s, too long for the preset"
     assert skipped.source == "measured"
     assert "one call takes 0.61 s" in skipped.rests_on.told
@@ -155,7 +155,7 @@ def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
 
 def test_nothing_is_carried_on_across_a_skipped_cell():
     def two_threads(batch):
-        return measured(with_batch(HOPPER, batch)).learners(MACHINE.device("cpu"))[1].step
+        return measured(with_batch(HOPPER, batch)).learners.list(MACHINE.device("cpu"))[1].step
 
     assert two_threads(300).value > 0.5
     assert two_threads(4096).value >= 0.61
@@ -182,26 +182,28 @@ def test_small_nets_get_slower_with_threads_and_large_ones_faster_up_to_a_number
     platform = dataclasses.replace(U200, devices=(cpu, *U200.devices[1:]))
 
     def best(workload):
-        steps = [one for one in unmeasured(platform, workload).learners(cpu) if "implementation" not in one.details]
+        steps = [
+            one for one in unmeasured(platform, workload).learners.list(cpu) if "implementation" not in one.details
+        ]
         return min(steps, key=lambda one: one.step.value).details["threads"]
 
     assert best(with_batch(CARTPOLE, 4)) == 1
     assert 8 <= best(HOPPER) < 64
     assert best(HOPPER) < best(PONG) <= 128
-    small = [one.step.value for one in unmeasured(platform, with_batch(CARTPOLE, 4)).learners(cpu)[:-1]]
+    small = [one.step.value for one in unmeasured(platform, with_batch(CARTPOLE, 4)).learners.list(cpu)[:-1]]
     assert small == sorted(small)
 
 
 def test_doubt_grows_with_the_distance_from_the_cores_that_were_timed():
-    known = measured(CARTPOLE).learners(MACHINE.device("cpu"))
+    known = measured(CARTPOLE).learners.list(MACHINE.device("cpu"))
     factors = [one.step.factor for one in known if "implementation" not in one.details]
     assert len(factors) == 2
     parts = measured(CARTPOLE, dataclasses.replace(MACHINE, devices=(with_cores(MACHINE.device("cpu"), 64),)))
-    more = [one.step.factor for one in parts.learners(parts.cpu) if "implementation" not in one.details]
+    more = [one.step.factor for one in parts.learners.list(parts.cpu) if "implementation" not in one.details]
     assert more[:2] == factors
     assert more[2:] == sorted(more[2:])
     assert more[63] > 2 * more[2] > 2 * factors[1]
-    processes = [parts.actor_step(count).factor for count in (2, 4, 16, 60)]
+    processes = [parts.actors.step(count).factor for count in (2, 4, 16, 60)]
     assert processes == sorted(processes)
 
 
@@ -224,11 +226,11 @@ def test_equal_accelerators_share_a_batch_and_exchange_gradients():
     gpus = [device for device in H200.devices if device.kind == "gpu"]
     parts = unmeasured(H200, with_batch(PONG, 4096))
     for gpu in gpus:
-        shared = {one.devices: one for one in parts.learners(gpu)}
+        shared = {one.devices: one for one in parts.learners.list(gpu)}
         assert list(shared) == list(range(1, len(gpus) + 1))
         for count, one in shared.items():
             if count > 1:
-                part = unmeasured(H200, with_batch(PONG, -(-4096 // count))).learners(gpu)[0].step.value
+                part = unmeasured(H200, with_batch(PONG, -(-4096 // count))).learners.list(gpu)[0].step.value
                 assert one.step.value > part
                 assert one.details == {"devices": count}
                 assert one.cores == count
@@ -246,7 +248,7 @@ def test_gradients_go_around_a_ring_of_links_or_through_the_host():
 
     def exchange(*links):
         parts = unmeasured(with_device(U200, gpu1, *links))
-        return parts._exchange_seconds(U200.device("gpu"), 2), parts
+        return parts.learners.exchange_seconds(U200.device("gpu"), 2), parts
 
     nbytes = 4.0 * sum(size.parameters for size in analytic.networks(HOPPER).values())
     through, parts = exchange(same)
@@ -255,13 +257,13 @@ def test_gradients_go_around_a_ring_of_links_or_through_the_host():
     ring, parts = exchange(same, peer)
     back = parts.platform.transfer_seconds("gpu1", "gpu", nbytes / 2)
     assert ring == pytest.approx(2 * max(back, parts.platform.transfer_seconds("gpu", "gpu1", nbytes / 2)))
-    assert [one.devices for one in exchange()[1].learners(U200.device("gpu"))] == [1]  # no link, no sharing
+    assert [one.devices for one in exchange()[1].learners.list(U200.device("gpu"))] == [1]  # no link, no sharing
 
 
 def test_actor_and_critic_on_two_devices_take_the_larger_part_and_what_they_send():
     gpu, sac = H200.device("gpu0"), load("hopper_sac")
     parts = unmeasured(H200, sac)
-    alone, split = (one for one in parts.learners(gpu) if one.devices == 1 or one.details.get("split"))
+    alone, split = (one for one in parts.learners.list(gpu) if one.devices == 1 or one.details.get("split"))
     assert (split.devices, split.cores, split.step.source) == (2, 2, "modeled")
     assert "nothing here has run it" in split.step.rests_on.told
     batch, there = sac.learner.batch, parts.transfer_seconds
@@ -272,15 +274,15 @@ def test_actor_and_critic_on_two_devices_take_the_larger_part_and_what_they_send
     critics = 2 * (4 * critic - 14 * 256) + 2 * (2 * critic - first)
     share = critics / (critics + 4 * policy - first)
     assert split.step.value == pytest.approx(share * alone.step.value + sent)
-    assert not any(one.details.get("split") for one in unmeasured(H200, CARTPOLE).learners(gpu))
-    assert not any(one.details.get("split") for one in unmeasured(MACHINE, sac).learners(MACHINE.devices[0]))
+    assert not any(one.details.get("split") for one in unmeasured(H200, CARTPOLE).learners.list(gpu))
+    assert not any(one.details.get("split") for one in unmeasured(MACHINE, sac).learners.list(MACHINE.devices[0]))
 
 
 def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("part,device,devices,us\nlearner,gpu0,1,900\nlearner,gpu0,2,500\n")
     parts = unmeasured(H200, own=Own.read(path).at(HOPPER.learner.batch))
-    shared = {one.devices: one.step for one in parts.learners(H200.device("gpu0"))}
+    shared = {one.devices: one.step for one in parts.learners.list(H200.device("gpu0"))}
     assert (shared[1].value, shared[2].value) == (900e-6, 500e-6)
     assert (shared[1].source, shared[2].source) == ("measured", "measured")
     assert shared[2].rests_on.number == "T_train(gpu0), 2 devices"
