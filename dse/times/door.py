@@ -25,12 +25,12 @@ class Times(Lookup):
 
     @functools.cached_property
     def learners(self) -> LearnerTimes:
-        """Gradient steps."""
+        """The times of gradient steps."""
         return LearnerTimes(self)
 
     @functools.cached_property
     def actors(self) -> ActorTimes:
-        """Environment steps."""
+        """The times of environment steps."""
         return ActorTimes(self)
 
     def rows_moved(self, device: Device) -> Estimate:
