@@ -280,12 +280,12 @@ def test_an_answer_is_as_sure_as_what_it_chose(fix):
 def test_batches_and_what_a_gradient_step_holds_take_memory():
     workload = load("hopper_ddpg")
     parts, parameters = parts_of("h200", "hopper_ddpg"), sum(size.parameters for size in networks(workload).values())
-    held = {device.name: parts.learner_bytes(device, 50) for device in parts.platform.devices}
+    held = {device.name: parts.learners.learner_bytes(device, 50) for device in parts.platform.devices}
     batches = 51 * 256 * 105
     assert held["gpu"]["gpu.memory_bytes"] > 16 * parameters + batches + 8 * 256 * (256 + 256 + 1)
     placement = parts_of("edge", "hopper_ddpg")
     fpga = next(device for device in placement.platform.devices if device.kind == "fpga")
-    assert placement.learner_bytes(fpga, 50) == {"cpu.memory_bytes": batches}  # it has no memory of its own
+    assert placement.learners.learner_bytes(fpga, 50) == {"cpu.memory_bytes": batches}  # it has no memory of its own
     assert build(parts_of("h200", "pong_dqn"), frozenset(["presampled"])).problems[MODES["serial"]].depths[-1] == 50
     large = dataclasses.replace(parts, workload=with_batch(workload, 900_000))
     learner = build(large).problems[MODES["serial"]].options["learner"][0]
@@ -307,7 +307,7 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
     fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
     slices, (network, _) = placement.slices_of(fpga), analytic.network_of(parts.workload)
     clock = fpga.clock_hz.value
-    found = placement.learners.list(slices, network, parts.batch, clock, parts.rmms(fpga))
+    found = placement.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
     whole = [placement.amounts(one.budget) for one in slices]
     roomy = [rmm for rmm in parts.rmms(fpga) if rmm.point.needed.bram36 < 300]
     for rmm in (roomy[0], roomy[3], roomy[-1]):
