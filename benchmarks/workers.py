@@ -128,18 +128,20 @@ def environment(python: Path, paths: Sequence[Path] = (ROOT,)) -> dict[str, str]
 
 
 class Worker:
-    """A process of ``python`` that finds its modules in ``paths`` first and nowhere else besides its environment."""
+    """A process of ``python`` that finds its modules in ``paths`` first and nowhere else besides its environment.
+
+    RecordError where that cannot be run.
+    """
 
     def __init__(self, python: Path, paths: Sequence[Path] = (ROOT,), module: str = "benchmarks.worker") -> None:
         self._errors = tempfile.TemporaryFile()  # closed with the worker
-        self._process = subprocess.Popen(
-            [str(python), "-P", "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment(python, paths),
-        )
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors, "text": True}
+        command = [str(python), "-P", "-m", module]
+        try:
+            self._process = subprocess.Popen(command, env=environment(python, paths), **pipes)
+        except OSError as error:
+            self._errors.close()
+            raise RecordError(f"{python}: cannot be run ({error.strerror}); name an interpreter") from None
 
     def __enter__(self) -> Self:
         return self

@@ -276,7 +276,7 @@ def _read_object(line: str, where: str) -> dict[str, Any]:
 
 
 def _of_another_schema(schema: Any, where: str) -> RecordError:
-    return RecordError(f"{where}: schema {short(schema)}, this version reads {SCHEMA}; measure again with this version")
+    return RecordError(f"{where}: schema {short(schema)}, this version reads {SCHEMA}; move it away and measure again")
 
 
 def _build_run(run: Any, where: str) -> Run:
@@ -373,16 +373,21 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
 def read_file(path: str | Path) -> list[Record]:
     """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+        lines = _read_bytes(path).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: byte {error.start} is no text; the file was overwritten or is no records") from None
-    lines = text.split("\n")
     torn = lines.pop()  # what follows the last newline
     if torn:
         warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
     return [*parse_lines(lines, path)]
+
+
+def _read_bytes(path: str | Path) -> bytes:
+    """Read a file. RecordError where that cannot be done."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def read_folder(folder: str | Path, machine: str | None = None, here: str = "") -> list[Record]:
@@ -409,7 +414,7 @@ def read_folder(folder: str | Path, machine: str | None = None, here: str = "") 
 def read_machine(folder: str | Path, machine: str) -> list[Record]:
     """Read the records of a machine, as ``read_folder`` does, from the files alone that name it; none where none do."""
     files, name = list_files(Path(folder), "**/*.jsonl"), json.dumps(machine).encode()
-    found = (record for path in files if name in path.read_bytes() for record in read_file(path))
+    found = (record for path in files if name in _read_bytes(path) for record in read_file(path))
     return select(record for record in found if record.machine_key == machine)
 
 
@@ -483,11 +488,7 @@ def twins(found: Iterable[Record], primitive: str = "sum_tree") -> list[tuple[fl
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
     first, again = (  # a cell's text begins with its primitive
-        {
-            (record.run.key, record.cell.partition(",")[2]): record.seconds
-            for record in timed
-            if record.primitive == name
-        }
+        {(twin.run.key, twin.cell.partition(",")[2]): twin.seconds for twin in timed if twin.primitive == name}
         for name in (primitive, f"{primitive}_again")
     )
     return [(first[key], seconds) for key, seconds in again.items() if key in first]
@@ -534,6 +535,8 @@ class Writer:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole != len(content):
+            if b"\r" in content[whole:]:
+                raise RecordError(f"{self.path}: a line ends in \\r alone, not in \\n; convert the file's line ends")
             read_file(self.path)  # which warns, and refuses a file that holds something else
             os.ftruncate(self._file, whole)
 

@@ -423,7 +423,7 @@ class Transports(Topic):
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], Sequence[str]]:
         """Return the table of the running systems."""
         rows = table(found)
-        return {"table": rows}, [*lines(rows), ""]
+        return {"table": rows}, [*lines(rows), ""] if rows else ()
 
 
 class _HandOvers(Topic):

@@ -103,6 +103,7 @@ class Learning(Topic):
         for run in self._runs:
             _check(run, options.most)
         self.libraries = [options.python] if LIBRARIES in options.only else []
+        self.asked = {"test_episodes": options.test_episodes}
         has_libraries(options, is_needed=bool(self.libraries))
         self._parts = [self, *([_Steps(options)] if SCALING in options.only else [])]
 

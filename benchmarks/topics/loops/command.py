@@ -33,7 +33,7 @@ from ...arguments import add_list, add_numbers, add_python, among, at_least
 from ...libraries.base import Loop, roles
 from ...timing import Timing
 from ...topic import Topic
-from ...workers import Bounded, Untimed, WorkerError, refusal
+from ...workers import Bounded, Untimed, WorkerError, explain_death, refusal
 from ..profile.cells import Cell
 from . import WORKLOAD, names, workload
 
@@ -72,7 +72,7 @@ class Member:
         try:
             answer = self._worker.ask(what, **arguments)
         except WorkerError as error:
-            answer = {"failed": str(error)}
+            answer = {"failed": explain_death(error)}
         self.untimed = refusal(answer)
         return answer
 
@@ -248,9 +248,8 @@ def write(found: dict[str, Any]) -> list[str]:
             text.append(f"{rate}: {'; '.join(compared)}" if compared else rate)
         theirs = [row["loop"] for row in found["rows"] if row["loop"] in times and not row["is_ours"]]
         ahead = [f"{other} {how}" for other in theirs for op, how in SAID.items() if times[other][op][0] < 1]
-        text.append(
-            f"{name} is slower than {', '.join(ahead)}" if ahead else f"no library's loop is faster than {name}"
-        )
+        said = f"{name} is slower than {', '.join(ahead)}" if ahead else f"no library's loop is faster than {name}"
+        text += [said] * bool(theirs)
     text += ["", *_tables(found["rows"]), ""]
     text += [f"{row['loop']}: {row['note']}" for row in found["rows"] if row["note"]]
     text += [f"not timed, {row['loop']}: {row['reason']}" for row in found["absent"]]

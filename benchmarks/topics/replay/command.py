@@ -89,8 +89,10 @@ class ReplayBuffers(Topic):
         return [self] if self.part else [type(self)(self.options, part) for part in self.options.only]
 
     def summarize(self, found: Sequence[Record]) -> tuple[dict[str, Any], list[str]]:
-        """Return the summary of each part."""
-        content = summarize(found, self.plan.default)
+        """Return the summary of each part, of what is asked for alone: the file may have other sizes."""
+        cells = [(part, cell) for part in self.parts() for group in part.cells() for cell in group]
+        asked = {part.key(one) for part, cell in cells for one in (cell, *_beside(cell))}
+        content = summarize((record for record in found if record.cell in asked), self.plan.default)
         return content, [*lines(content), ""]
 
     def cells(self) -> list[list[Cell]]:
@@ -155,9 +157,7 @@ class ReplayBuffers(Topic):
         shares = [answer["superseded"] for answer in last if answer["superseded"] is not None]
         found = {SUPERSEDED: statistics.mean(shares)} if shares else {}
         yield self.stamp_of(cell).timed(cell, timing, where, found, reason=reason, **twin)
-        if cell.options.get("beside") == "learner" and not twin:
-            options = {**cell.options, "beside": cell.op, "rows": cell.batch}
-            learner = dataclasses.replace(cell, op="learn", batch=LEARNED, options=options)
+        for learner in () if twin else _beside(cell):
             samples = tuple(answer["beside"] for answer in last)
             yield self.stamp_of(cell).timed(learner, Timing(samples, timing.calls_per_sample), where)
 
@@ -169,6 +169,13 @@ class ReplayBuffers(Topic):
         if self.part == "pairs":
             reasons.append(f"{self._rows[cell.contestant]} rows an insertion")
         return "; ".join([*reasons, *filter(None, [clock.prepared["note"]])]) or None
+
+
+def _beside(cell: Cell) -> list[Cell]:
+    """Return the learner that is timed during the flush of a cell, if one is."""
+    options = {**cell.options, "beside": cell.op, "rows": cell.batch}
+    learner = dataclasses.replace(cell, op="learn", batch=LEARNED, options=options)
+    return [learner] if cell.options.get("beside") == "learner" else []
 
 
 def _plan(options: Namespace) -> Plan:
@@ -266,11 +273,7 @@ def _memr(found: Sequence[Record], default: str) -> dict[str, Any]:
         steps.setdefault(record.options["rollouts"], []).append(1e6 * record.seconds)
     whole = {count: sum(parts) for count, parts in steps.items() if len(parts) == len(STEP_PARTS)}
     of_rest = [
-        (
-            f"{record.options['workload']} {record.contestant} {record.op}",
-            record.options["rollouts"],
-            1e6 * record.seconds,
-        )
+        (f"{record.options['workload']} {label(record)} {record.op}", record.options["rollouts"], 1e6 * record.seconds)
         for record in rest
     ]
     cells = [
@@ -360,8 +363,8 @@ def lines(found: dict[str, Any]) -> list[str]:
 def _table(rows: dict[str, dict[str, float]], unit: str) -> list[str]:
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     ordered = sorted(rows.items(), key=lambda item: item[1].get("sum", statistics.median(item[1].values())))
-    return [f"  {unit:44}" + "".join(f"{column:>13}" for column in columns)] + [
-        f"  {name:44}" + "".join(f"{row[column]:13,.1f}" if column in row else " " * 13 for column in columns)
+    return [f"  {unit:44}" + "".join(f"{column:>14}" for column in columns)] + [
+        f"  {name:44}" + "".join(f"{row[column]:14,.1f}" if column in row else " " * 14 for column in columns)
         for name, row in ordered
     ]
 
