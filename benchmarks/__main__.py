@@ -94,7 +94,7 @@ def find_topic(words: Sequence[str]) -> tuple[str, list[str]]:
     name, *rest = words
     if name in DIRECT:
         return name, rest
-    return (rest[0] if rest and rest[0] in _list_indirect() else _topic_parser().parse_args(rest[:1]).topic), rest[1:]
+    return (rest[0] if rest and rest[0] in list_topics() else _topic_parser().parse_args(rest[:1]).topic), rest[1:]
 
 
 def _list_indirect() -> dict[str, str]:
@@ -122,10 +122,15 @@ def _explain_gone(words: Sequence[str]) -> str:
 
 
 def _measures(words: list[str]) -> bool:
-    """Say whether a command measures, so that load disturbs it; to compare two files is to read them."""
+    """Say whether a command measures, so that load disturbs it; to compare two files is to read them. A topic looks for
+    itself, once it knows that it can be measured."""
     given = [word for word in words[1:] if not word.startswith("-")]
-    is_reading = words[0] == "list" or (words[0] == "compare" and all(Path(word).is_file() for word in given[:2]))
-    return not is_reading and not {"-h", "--help", "--list", "--version", "--dry-run"}.intersection(words)
+    is_reading = words[0] == "compare" and all(Path(word).is_file() for word in given[:2])
+    return (
+        words[0] in ("sweep", "compare")
+        and not is_reading
+        and not {"-h", "--help", "--list", "--version", "--dry-run"}.intersection(words)
+    )
 
 
 def _sweep(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dse.platforms import busy
 from dse.records import Record
 
 from .arguments import add_common, parser_of
@@ -208,11 +209,13 @@ def name_of(kind: type[Topic]) -> str:
 
 def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
     """Measure a topic as the words of its command ask, and show what was found; return the exit code: 0 done, 1 cells
-    failed, 2 nothing has a time. RecordError or ValueError where it cannot be measured."""
+    failed, 2 nothing has a time, 75 the machine is busy. RecordError or ValueError where it cannot be measured."""
     options = parser_for(kind).parse_args(words)
     topic = kind(options)
     if topic.print_only():
         return 0
+    if not options.dry_run and busy.refuses(options.anyway):
+        return busy.EXIT_CODE
     path, tally = file_of(options, topic.file), Tally(0)
     parts = topic.parts()
     for part in parts:

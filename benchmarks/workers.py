@@ -209,6 +209,10 @@ class Bounded(Worker):
         timer.start()
         try:
             return super().receive()
+        except WorkerError:
+            if not timer.is_alive():
+                raise WorkerError(f"the process gave no answer in {self.limit_seconds:g} s, and was ended") from None
+            raise
         finally:
             timer.cancel()
 

@@ -136,7 +136,8 @@ class Plugins(Topic):
         """Return the steps with their trees, or what was learned."""
         if self.options.learning:
             return self.parts()[0].summarize(found)
-        summary = summarize(found)
+        asked = {self.key(cell) for group in self.cells() for cell in group}
+        summary = summarize([one for one in found if one.cell in asked or one.primitive != self.primitive])
         return summary, [*_write(summary), ""]
 
 

@@ -8,6 +8,7 @@ results/<machine>/replay.jsonl.
 
 import dataclasses
 import inspect
+import itertools
 import statistics
 import sys
 from argparse import ArgumentParser, Namespace
@@ -133,11 +134,17 @@ class ReplayBuffers(Topic):
 
         Yields the records of what was measured.
         """
-        known = self.stamp.known(self.path)
-        before = [record.batch for record in known if (record.contestant, record.op) == (contestant, "balance insert")]
-        self._rows[contestant] = before[-1] if before else 1
         cells = [cell for group in self.cells() for cell in group if cell.contestant == contestant]
         cell = next((cell for cell in cells if cell.member[1] == BALANCED), cells[0])
+        shape = contestant, cell.capacity
+        known = [record for record in self.stamp.known(self.path) if (record.contestant, record.capacity) == shape]
+        ops = "balance insert", "balance learn"
+        before = [
+            insert.batch
+            for insert, learn in itertools.pairwise(known)
+            if (insert.op, learn.op) == ops and learn.batch == cell.batch
+        ]
+        self._rows[contestant] = before[-1] if before else 1
         if before or self.pool is None:
             return
         try:
