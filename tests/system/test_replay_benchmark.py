@@ -30,7 +30,7 @@ from benchmarks.topics.replay.worker import (
     part_of_step,
     share_quota,
 )
-from benchmarks.workers import FailedError, Pool, Untimed, WorkerClock
+from benchmarks.workers import FailedError, Pool, WorkerClock
 from dse.records import read_file
 from tests.committed import ROOT
 from tests.made import make_record
