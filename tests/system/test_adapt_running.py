@@ -123,6 +123,7 @@ def test_the_command_keeps_a_record_of_each_look_as_it_comes(pretended, tmp_path
     assert main([*asked, *grid, "--results", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["choice"] == [12, 128]
+    assert answer["measured_by_status"] == {"ok": 1}  # the first look, by which the search is found
     (path,) = tmp_path.glob("*/adaptation.jsonl")
     kept = read_file(path)
     assert len(kept) == len(answer["path"]) + len(answer["grid"]) == len({look.cell for look in kept})

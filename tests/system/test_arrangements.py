@@ -12,6 +12,7 @@ from benchmarks import __main__ as cli
 from benchmarks.topic import parser_for
 from benchmarks.topics import arrangements as arranged
 from benchmarks.topics.arrangements import PRIMITIVE, Mark, Run
+from benchmarks.topics.profile import concurrent_parts
 from benchmarks.topics.profile.cells import shape_run
 from dse.records import read_file
 from impls.training import TrainingError, load
@@ -75,7 +76,7 @@ def test_records_have_rate_bound_and_each_kinds_own_work():
     assert (rate.metrics["gradient_steps"], rate.metrics["steps"], rate.metrics["report"]["lead"]) == (300, 2400, 7)
     (row,) = arranged.compare_rates(found)
     assert (row["hz"], row["bound_hz"], row["share"]) == pytest.approx((200, 1 / 0.0045, 0.9))
-    assert row["busiest"] == "actor"
+    assert (row["busiest"], row["unstable"]) == ("actor", False)
 
 
 def test_the_table_says_which_is_fastest_and_how_near_the_best_parallel_one_is():
@@ -100,6 +101,7 @@ class Loop:
 
     def advance(self):
         self.advances += 1
+        assert self.advances < 1_000
         self.step += 1
         self.updates = self.advances // 2
         if self.advances > 6:
@@ -118,6 +120,15 @@ def test_a_stretch_ends_with_a_gradient_step_and_begins_when_all_have_had_a_turn
     monkeypatch.setattr(arranged, "START_SECONDS", -1.0)
     with pytest.raises(TrainingError, match="took no turn"):
         arranged.begin(Loop(silent=(2,)))
+
+
+def test_a_window_goes_on_until_it_has_two_gradient_steps(monkeypatch):
+    loop, looks = Loop(), iter(range(1_000))
+    clock = SimpleNamespace(perf_counter=lambda: loop.advances + 1e-9 * next(looks))
+    monkeypatch.setattr(concurrent_parts, "time", clock)
+    samples = concurrent_parts._Reading(loop, 0.5).samples(is_free=False)
+    assert samples.keys() == {"rate", "learner step", "actor turn"}
+    assert samples["rate"] == pytest.approx([2.0] * concurrent_parts.WINDOWS)
 
 
 def test_no_gradient_step_within_the_limit_is_an_error(monkeypatch):

@@ -117,6 +117,10 @@ def test_a_check_that_has_passed_is_not_repeated(small, tmp_path, monkeypatch, c
     assert capsys.readouterr().err.count("18 cases, all right") == 2
 
 
+def test_trees_of_a_fanout_that_is_no_power_of_two_are_checked():
+    assert any(case.fanout & (case.fanout - 1) for block in gpu.CHECKS for case in block.cases())
+
+
 def test_events_enclose_every_call_of_a_sample_and_the_inputs_rotate(with_cupy, monkeypatch):
     with_cupy()
     now, turns = [0.0], []

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import impls
 from benchmarks import install
 from benchmarks.libraries import base
 from benchmarks.libraries.base import Buffer, Host, Loop, Tree
@@ -20,6 +21,11 @@ def test_every_role_names_distributions_whose_version_is_fixed(role):
     for name, kind in base.roles(role).items():
         assert (name, kind.__doc__ is None) == (kind.name, False)
         assert {normal(need) for need in (kind.package, *kind.alone, *kind.needs)} <= VERSIONS, name
+
+
+def test_a_plug_in_times_the_tree_of_its_kind():
+    ((tree, _),) = base.hosts()["sb3"].methods(base.PYTHON)
+    assert isinstance(impls.make("python", 4), tree)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks.libraries import rows
 from benchmarks.libraries.base import Buffer, make, roles
+from benchmarks.timing import interleave
 from benchmarks.topic import parser_for
 from benchmarks.topics.replay import cells, command, fault, jobs, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
@@ -321,15 +322,17 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
             self.answers.append({"superseded": None})
             return 1.0
 
-    options = parser_for(command.ReplayBuffers).parse_args(["--python", "none", "--budget", "0"])
-    topic, dropped = command.ReplayBuffers(options, "pairs"), []
+    options = parser_for(command.ReplayBuffers).parse_args(["--python", "none", "--budget", "3"])
+    topic, dropped, budgets = command.ReplayBuffers(options, "pairs"), [], []
     topic._rows["cpprb_mp"] = 1
     topic.pool = SimpleNamespace(drop=dropped.append, forget=lambda: None)
+    monkeypatch.setattr("benchmarks.topic.interleave", lambda *given: budgets.append(given[1]) or interleave(*given))
     prepared = {"calls": 1, "affinity": [0], "note": None}
     monkeypatch.setattr(topic, "clock", lambda cell, stack, is_twin=False: Clock(cell, prepared))
     group = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}, 2) for op in ("one", "two")]
     found = list(topic.measure(group))
     assert dropped == group[1:]
+    assert budgets == [3 * 3.0, 2 * 3.0]  # seconds of each clock, the twin is one
     assert [(record.op, record.status, record.primitive) for record in found] == [
         ("two", "failed", "replay_pairs"),
         ("one", "ok", "replay_pairs"),
@@ -353,6 +356,13 @@ def test_a_pair_is_as_fast_as_its_slower_side_and_a_flush_as_its_first():
     pair, flush = (SharedRun(members, [LEARN] * 2, 2.0, is_slowest) for is_slowest in (True, False))
     assert (pair.sample(), pair.calls_per_sample) == (0.5, 4)
     assert (flush.sample(), flush.beside) == (0.2, 0.5)
+
+
+def test_a_flush_has_a_learner_beside_it_where_that_is_asked_for():
+    session = worker._Session()
+    vars(session).update(_shared=lambda *_: "it", _stretch=lambda roles, *_, **how: [role for role, _ in roles])
+    flushes = ({"op": "cache", "batch": 4, "options": {"beside": beside}} for beside in ("nothing", "learner"))
+    assert [session._flush(cell, 0, 0.1, 1) for cell in flushes] == [["cache"], ["cache", "learner"]]
 
 
 def test_a_run_takes_until_its_last_member_is_done(monkeypatch):

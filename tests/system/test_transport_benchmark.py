@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +116,9 @@ def test_a_run_is_resumed_where_it_stopped_and_failures_are_told(run):
     code, again = run()
     assert (code, again["found_done"], again["measured_by_status"]) == (1, 140, {"failed": 12})
     assert len(read_file(first["file"])) == 152
+    path = Path(first["file"])
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert run()[1]["measured_by_status"] == {"ok": 1, "failed": 12}  # a run that was killed as it wrote a system
     row = next(one for one in first["table"] if (one["transport"], one["batch"], one["rows"]) == ("pipe", 128, 64))
     cores = read_file(first["file"])[0].machine["cores"]
     expected = {"cpu_percent": 150 / cores, "sampling_hz": 5_000, "update_hz": 769, "update_frame_hz": 769 * 128}
@@ -158,10 +162,11 @@ def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
 
 @pytest.mark.parametrize("name", ["shared", "queue", "pipe"])
 def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch):
-    monkeypatch.setattr(command, "SAMPLE_SECONDS", 1e-6)
+    monkeypatch.setattr(command, "SAMPLE_SECONDS", 1e-9)
     with ExitStack() as stack:
         clocks = [command.clock_of(command.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
         assert all(clock.sample() > 0 for clock in clocks)
+        assert [clock.calls_per_sample for clock in clocks] == [1, 1]
 
 
 def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run, tmp_path):

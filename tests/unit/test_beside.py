@@ -16,6 +16,7 @@ from dse.solver.problem import ProblemError
 from dse.times.whole_runs import Timed, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.arrangement import Arrangement
+from impls.training.weights import layout_of
 from tests.profiled import NOISE, folder, stamp
 from tests.unit.test_profiled_answers import PLATFORM, records
 
@@ -272,6 +273,9 @@ def test_a_tree_with_options_of_its_own_cannot_be_shared(results):
 def test_no_run_is_timed_on_a_single_core_or_with_more_records_than_storage_takes():
     assert cells.groups(CARTPOLE, PRESETS["quick"], 1, ["torch", "dense"]) == []
     assert cells.groups(load("pong_dqn"), PRESETS["quick"], 2, ["torch"]) == []
+    more = (300 << 20) // layout_of(CARTPOLE).record_bytes
+    large = cells.change_tables(CARTPOLE, {"replay": {"capacity": more}})
+    assert [cells.groups(large, PRESETS[name], 2, ["torch"]) for name in ("brief", "quick")] == [[], []]
 
 
 def test_a_workload_is_timed_from_its_first_step_on_and_without_an_end():

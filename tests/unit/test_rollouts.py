@@ -23,7 +23,7 @@ def test_a_step_stores_a_segment_with_its_samples_weights_before_the_priorities_
     sample, update, insert = buffer.sample, buffer.update, SegmentedReplay.insert
 
     def stored(model, records, weights):
-        done.append(("segment", len(records["reward"]), model.segments, model.room, weights))
+        done.append(("segment", len(records["reward"]), model.segments, model.room, records["reward"], weights))
         insert(model, records, weights)
 
     monkeypatch.setattr(SegmentedReplay, "insert", stored)
@@ -40,6 +40,7 @@ def test_a_step_stores_a_segment_with_its_samples_weights_before_the_priorities_
     assert [entry[0] for entry in done] == ["sample", "segment", "update"] * 2
     assert [entry[1:] for entry in done[::3]] == [(16, 65), (16, 66)]
     assert (done[1][-1] == np.arange(1.0, 17.0)).all()
+    assert np.concatenate([rewards for *_, rewards, _ in done[1::3]]).tolist() == list(range(32))
 
 
 def test_the_rest_of_a_step_is_timed_with_the_same_records_in_one_process():

@@ -20,6 +20,7 @@ from benchmarks.timing import Timing
 from benchmarks.topic import parser_for
 from benchmarks.topics import peers, share
 from benchmarks.topics.profile.cells import PRESETS, groups
+from benchmarks.workers import Untimed
 from dse import records
 from dse.platforms import evidence
 from dse.records import RecordError, read_file
@@ -415,6 +416,14 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
     ]
 
 
+def test_a_tree_without_a_time_has_both_records_and_a_loop_none():
+    topic = share.Share(parser_for(share.Share).parse_args(["--workload", "cartpole_dqn", "--contestants", "numba"]))
+    topic.stamp, tree = stamp(), topic.tree("numba")
+    loop = dataclasses.replace(tree, contestant="loop", op="step")
+    refused = [[*topic.refused(cell, Untimed("skipped", "no memory"))] for cell in (tree, loop)]
+    assert [[one.op for one in found] for found in refused] == [["tree", "learning"], []]
+
+
 @pytest.mark.parametrize("name", [*impls.names(), *tree_names()])
 def test_every_tree_and_library_can_be_compared(name):
     assert {fields["contestant"] for fields in peers.implementations([name])} == {name}
@@ -471,6 +480,9 @@ def test_a_run_shows_the_fastest_of_each_operation_and_by_how_much():
     rows = [(row["op"], row["contestant"], row["fanout"], row["next"], row["slower"]) for row in compare_fastest(found)]
     assert rows == [("draw", "fast", 8, "slow", 1.0), ("update", "slow", 16, None, None)]
     assert write_fastest([]) == []
+    pairs = ([timed("slow", seconds), timed("fast", 2e-6)] for seconds in (3e-6, 5e-6))
+    ends = [write_fastest(compare_fastest(pair))[-1].split()[-3:-1] for pair in pairs]
+    assert ends == [["50", "%"], ["2.5", "times"]]
 
 
 def test_other_dtypes_are_no_rivals_and_an_unstable_time_is_marked():
