@@ -147,7 +147,9 @@ class Record:
 
     def __post_init__(self) -> None:
         for name in self.metrics.keys() - METRICS.keys():
-            raise ValueError(f"unknown metric {short(name)}: add it to METRICS of dse/records.py{near(name, METRICS)}")
+            raise ValueError(
+                f"unknown metric {short(name)}, METRICS of dse/records.py has none of it{near(name, METRICS)}"
+            )
         for name in self.facts.keys() & _NO_FACTS:
             raise ValueError(f"{name} is no fact; move it to {'metrics' if name in METRICS else 'the machine of run'}")
 
@@ -254,7 +256,7 @@ def parse(line: str, where: str, before: Record | None = None) -> Record:
     exactly one of this schema."""
     fields = _read_object(line, where)
     if "run" not in fields and before is None:
-        raise RecordError(f"{where}: names no run, nor does a line before it; the file was cut or edited")
+        raise _damaged(where, "names no run, nor does a line before it; the file was cut or edited")
     try:
         run = _build_run(fields.pop("run"), where) if before is None or "run" in fields else before.run
         return _build(fields, run, where)
@@ -267,12 +269,16 @@ def _read_object(line: str, where: str) -> dict[str, Any]:
         fields = _decode(line)
     except (ValueError, RecursionError) as error:
         said = str(getattr(error, "msg", error)).partition(";")[0]
-        raise RecordError(f"{where}: not a JSON object ({said}); the file was truncated or edited") from None
+        raise _damaged(where, f"not a JSON object ({said}); the file was truncated or edited") from None
     if not isinstance(fields, dict):
         raise RecordError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
     if "schema" in fields:
         raise _of_another_schema(fields["schema"], where)
     return fields
+
+
+def _damaged(where: str, what: str) -> RecordError:
+    return RecordError(f"{where}: {what}; restore the file, or move it away and measure again")
 
 
 def _of_another_schema(schema: Any, where: str) -> RecordError:
@@ -282,7 +288,7 @@ def _of_another_schema(schema: Any, where: str) -> RecordError:
 def _build_run(run: Any, where: str) -> Run:
     """Make a run of its fields. RecordError unless they are exactly those of this schema."""
     if not isinstance(run, dict):
-        raise RecordError(f"{where}: run must be an object, not {short(run)}; the file was edited")
+        raise _damaged(where, f"run must be an object, not {short(run)}; the file was edited")
     if run.get("schema") != SCHEMA:
         raise _of_another_schema(run.get("schema"), where)
     _check_names(run, _OF_RUN, _OF_RUN, where)
@@ -338,10 +344,10 @@ def _check_kinds(values: Mapping[str, Any], where: str) -> None:
     """Check that the values are of their kinds, and whole numbers within bounds."""
     if name := _of_another_kind(tuple(values), tuple(map(type, values.values()))):
         kind = _KINDS[name][0]
-        raise RecordError(f"{where}: {name} must be {kind}, not {short(values[name])}; the file was edited")
+        raise _damaged(where, f"{name} must be {kind}, not {short(values[name])}; the file was edited")
     for name, least in _LEAST.items():
         if (value := values.get(name)) is not None and not least <= value <= MOST:
-            raise RecordError(f"{where}: {name} must be from {least} to {MOST:.0e}, not {short(value)}; it was edited")
+            raise _damaged(where, f"{name} must be from {least} to {MOST:.0e}, not {short(value)}; it was edited")
 
 
 @functools.cache
@@ -356,10 +362,10 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
     """Check times: only a record that says why may be without one, and a time may be without an interval."""
     samples, median = fields["samples_seconds"], fields["median_seconds"]
     if samples and not ({*map(type, samples)} <= {int, float} and 0 <= min(samples) <= max(samples) < LONGEST_SECONDS):
-        raise RecordError(f"{where}: samples_seconds must be numbers from 0 to {LONGEST_SECONDS:.0e}; it was edited")
+        raise _damaged(where, f"samples_seconds must be numbers from 0 to {LONGEST_SECONDS:.0e}; it was edited")
     if median is None:
         if fields["status"] in ("ok", "unstable"):
-            raise RecordError(f"{where}: lacks its time, and its status is {fields['status']}; the file was edited")
+            raise _damaged(where, f"lacks its time, and its status is {fields['status']}; the file was edited")
         return
     low, high = (median if fields[name] is None else fields[name] for name in ("low_seconds", "high_seconds"))
     if not 0 < low <= median <= high < LONGEST_SECONDS:

@@ -193,7 +193,7 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
         (
             '{"steps":5}',
             '{"step":5}',
-            "unknown metric 'step': add it to METRICS of dse/records.py; did you mean 'steps'",
+            "unknown metric 'step', METRICS of dse/records.py has none of it; did you mean 'steps'",
         ),
         ('"utc":"now"', '"utc":5', "utc must be text, not 5"),
         ('"dirty":null', '"dirty":1', "dirty must be true or false or null, not 1"),
