@@ -84,8 +84,7 @@ def _call(words: Sequence[str]) -> int:
 
         return compare_commits(list(words[1:]))
     name, rest = find_topic(words)
-    kind = load_topic(name)
-    return int(kind(rest)) if not isinstance(kind, type) else measure_topic(kind, rest)
+    return measure_topic(load_topic(name), rest)
 
 
 def find_topic(words: Sequence[str]) -> tuple[str, list[str]]:

@@ -22,8 +22,6 @@ def load_topic(name: str) -> Any:
     module = importlib.import_module(_find_files()[name][0])
     from ..topic import Topic  # noqa: PLC0415  # which workers of a library's environment do without
 
-    if hasattr(module, "main"):
-        return module.main  # of a topic that has its own way still
     own = (kind for label, kind in vars(module).items() if isinstance(kind, type) and label[0] != "_")
     return next(kind for kind in own if issubclass(kind, Topic) and kind.__module__ == module.__name__)
 
