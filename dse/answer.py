@@ -51,7 +51,7 @@ class Row:
         if self.estimate is None:
             return {}
         ends = {name: getattr(self.estimate, name) for name in ("value", "low", "high", "interval", "source")}
-        evidence = {"evidence": self.estimate.rests_on.number, "unit": self.unit}
+        evidence = {"evidence": self.estimate.rests_on.id, "unit": self.unit}
         return {**ends, **evidence, "upper_bound": self.is_bound}
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,9 +89,9 @@ class Answer:
 def evidence_notes(sources: Iterable[Evidence]) -> Iterator[Note]:
     """Yield a note on each thing that values rest on."""
     for evidence in sources:
-        values = {name: getattr(evidence, name) for name in ("source", "told", "command")}
-        yield Note("evidence", {"evidence": evidence.number, **values})
-        yield from (Note("assumed", {"evidence": evidence.number, **each._asdict()}) for each in evidence.assumed)
+        values = {"source": evidence.source, "told": evidence.description, "command": evidence.command}
+        yield Note("evidence", {"evidence": evidence.id, **values})
+        yield from (Note("assumed", {"evidence": evidence.id, **each._asdict()}) for each in evidence.assumed)
 
 
 def notes_of_records(machine_note: Note | None, profile_notes: Iterable[Note]) -> tuple[Note, ...]:

@@ -69,14 +69,14 @@ class Evidence:
     """What a value rests on: its source, a description in words, and the command that measures it (again).
 
     ``assumed``: what a platform file does not state and the value needs. Values with the same
-    ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once. ``alone``:
+    ``id``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once. ``alone``:
     the source and the factor of a part's own time, where just the run that it is a share of was timed. ``topic``: what
     the command measures, "profile" (parts), "arrangements" (whole runs) or "sweep" (trees).
     """
 
-    number: str
+    id: str
     source: Source
-    told: str = ""
+    description: str = ""
     command: str = ""
     assumed: tuple[Assumption, ...] = ()
     alone: tuple[Source, float] | None = None
@@ -84,7 +84,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if self.source not in SUREST_FIRST:
-            raise ValueError(f"{self.number}: a source is one of {', '.join(SUREST_FIRST)}, not {self.source!r}")
+            raise ValueError(f"{self.id}: a source is one of {', '.join(SUREST_FIRST)}, not {self.source!r}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Estimate:
         real = all(isinstance(end, Real) for end in (self.value, self.low, self.high))
         if not (real and 0 < self.low <= self.value <= self.high < math.inf):
             raise ValueError(
-                f"{self.rests_on.number}: an estimate must be above 0, finite and within its interval, not "
+                f"{self.rests_on.id}: an estimate must be above 0, finite and within its interval, not "
                 f"{self.value} in [{self.low}, {self.high}]"
             )
 
@@ -110,7 +110,7 @@ class Estimate:
     def within(cls, value: float, factor: float, rests_on: Evidence) -> Self:
         """A value with an error bound of ``factor``, taken as ``LEAST_FACTOR`` at least, either way."""
         if not factor > 0:
-            raise ValueError(f"{rests_on.number}: a factor must be above 0, not {factor}")
+            raise ValueError(f"{rests_on.id}: a factor must be above 0, not {factor}")
         factor = max(factor, LEAST_FACTOR)
         return cls(value, value / factor, value * factor, rests_on)
 

@@ -56,9 +56,9 @@ def _measure(found: MappingAnswer) -> Iterator[Note]:
     evidence = decide or found.measure_next
     if evidence is None:
         return
-    values = (row.values for row in found.decides if row.more["evidence"] == evidence.number)
-    of = next((f"{row['time_of']} on {row['on']}" for row in values), evidence.number)
-    named = {"evidence": evidence.number, "of": [f"the {of}"], "how": evidence.command}
+    values = (row.values for row in found.decides if row.more["evidence"] == evidence.id)
+    of = next((f"{row['time_of']} on {row['on']}" for row in values), evidence.id)
+    named = {"evidence": evidence.id, "of": [f"the {of}"], "how": evidence.command}
     kinds = {note.kind for note in found.notes}
     if found.machine_note:
         command = benchmark(f"profile --workload {found.built.parts.workload_word}")

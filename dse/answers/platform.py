@@ -79,7 +79,7 @@ def primitives_answer(question: MappingQuestion) -> Answer:
             continue
         rows.append(Row({"part": part, "device": device}, time, "s"))
         if time.source in ("modeled", "extrapolated"):
-            number = time.rests_on.number
+            number = time.rests_on.id
             place = f"{part} on {device}" if part in PARTS else number
             commands.setdefault(time.rests_on.command, {})[f"the {place}"] = number
     named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}

@@ -151,7 +151,7 @@ def _modeled_answer(found: ModeledChoice) -> Answer:
         Note("tree_steps", _question(found, {}), "first"),
         Note("tree_is_modeled", {"platform": found.platform}, "first"),
     ]
-    notes += [*found.notes, Note("modeled_by", {"told": choice.time.rests_on.told})]
+    notes += [*found.notes, Note("modeled_by", {"told": choice.time.rests_on.description})]
     asked = _question(found, {"platform": found.platform})
     paste = (make_of(choice.configuration, question),)
     return Answer(asked, row(choice, "use_tree_on"), (), tuple(others), notes=tuple(notes), paste=paste)

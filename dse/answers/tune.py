@@ -480,7 +480,7 @@ def scaling_answer(found: LearnerScaling) -> Answer:
             rows.append(Row(label, more={"seconds": found.seconds(*key), **factors}))
     for term in found.sources:
         law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
-        rows.append(Row({"term": term.rests_on.number}, more={**law, "source": term.rests_on.source}))
+        rows.append(Row({"term": term.rests_on.id}, more={**law, "source": term.rests_on.source}))
     rows += [
         Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": taken})
         for (learners, horizon), seconds in found.ran.items()

@@ -79,8 +79,8 @@ class Doubt:
         self, one: Candidate, label: Values, says: str = "", more: Values | None = None, also: Iterable[Source] = ()
     ) -> Row:
         """A candidate's value with its 95 % interval, by the least sure source of all that it rests on and ``also``."""
-        number = Estimate(one.value, *self.ends(one), Evidence("rate", weakest([source_of(one), *also])))
-        return Row(label, number, UNITS[self.objective], more or {}, says, arrangement_of(one) == "pipelined")
+        value = Estimate(one.value, *self.ends(one), Evidence("rate", weakest([source_of(one), *also])))
+        return Row(label, value, UNITS[self.objective], more or {}, says, arrangement_of(one) == "pipelined")
 
     def chance(self, one: Candidate, other: Candidate) -> float:
         """The probability that one gives at least as much as another."""
@@ -108,16 +108,16 @@ class Doubt:
         moved: dict[str, tuple[float, Evidence]] = {}
         for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
             evidence = timed.rests_on
-            if evidence.number not in moved:
-                at = functools.partial(_ends_of, evidence.number)
+            if evidence.id not in moved:
+                at = functools.partial(_ends_of, evidence.id)
                 moves = float(np.ptp(np.log(self._values(one, at) / self._values(other, at))))
-                moved[evidence.number] = moves, evidence
+                moved[evidence.id] = moves, evidence
         most = max(moved.values(), key=lambda pair: pair[0], default=None)
         return most[1] if most and most[0] > self.epsilon / 10 else None
 
     def _values(self, one: Candidate, factor: Callable[[str, Spread], Reals]) -> Reals:
-        """Values where every time has a slowdown of ``factor(number, spread)``."""
-        slowdown: Factor = lambda timed: factor(timed.rests_on.number, spread_of(timed))  # noqa: E731
+        """Values where every time has a slowdown of ``factor(evidence_id, spread)``."""
+        slowdown: Factor = lambda timed: factor(timed.rests_on.id, spread_of(timed))  # noqa: E731
         values: Reals = value_of(one.problem, one.configuration, self.objective, slowdown)
         return values
 
@@ -130,21 +130,21 @@ def _grid() -> Reals:
 
 
 @functools.cache
-def normals(number: str) -> Reals:
+def normals(evidence_id: str) -> Reals:
     """What is drawn for a piece of evidence, [d]: the same in every answer, and independent of all other evidence."""
-    return np.random.default_rng(zlib.crc32(number.encode())).permutation(_grid())
+    return np.random.default_rng(zlib.crc32(evidence_id.encode())).permutation(_grid())
 
 
 @functools.lru_cache(maxsize=1000)
-def _drawn_factors(number: str, spread: Spread) -> Reals:
-    z = normals(number)
+def _drawn_factors(evidence_id: str, spread: Spread) -> Reals:
+    z = normals(evidence_id)
     factors: Reals = np.exp(np.where(z > 0, z * np.log(spread[1]), -z * np.log(spread[0])))
     return factors
 
 
-def _ends_of(number: str, name: str, spread: Spread) -> Reals:
+def _ends_of(evidence_id: str, name: str, spread: Spread) -> Reals:
     """Factors [3] of a time: its low end, itself and its high end if it rests on the evidence, else just itself."""
-    return np.array([spread[0], 1.0, spread[1]] if name == number else [1.0, 1.0, 1.0])
+    return np.array([spread[0], 1.0, spread[1]] if name == evidence_id else [1.0, 1.0, 1.0])
 
 
 def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -200,13 +200,13 @@ class Chosen:
         users = _users_of(problems.values())
         for end in deciding(problems, self.found.objective, self.answer, allowed):
             differs = difference(self.answer, end.winner) if end.winner else {}
-            part, device = users[end.number]
+            part, device = users[end.evidence_id]
             more = {
                 "times": max(end.factor, 1 / end.factor),
                 "value": end.value,
                 "differs": differs,
                 "gain": end.gain,
-                "evidence": end.number,
+                "evidence": end.evidence_id,
             }
             says = "decides_if_longer" if end.factor > 1 else "decides_if_shorter"
             label = {"time_of": part, "on": device, "factor": end.factor}
@@ -214,15 +214,15 @@ class Chosen:
 
 
 def _users_of(problems: Iterable[Problem]) -> dict[str, tuple[str, str]]:
-    """Return by number the part that takes the time, and its device; of a link "link", and its ends."""
+    """Return by evidence id the part that takes the time, and its device; of a link "link", and its ends."""
     parts, devices = dict[str, set[str]](), dict[str, str]()
     for timed in (timed for problem in problems for timed in problem.every_timed()):
         part, device = ("link", timed.link) if isinstance(timed, Hop) else (timed.part, timed.device)
-        parts.setdefault(timed.rests_on.number, set()).add(part)
-        devices.setdefault(timed.rests_on.number, device)
-    several = {number: "tree" if names == set(TREE) else "whole loop" for number, names in parts.items()}
-    alone = {number: name for number, (name, *others) in parts.items() if not others}
-    return {number: (part, devices[number]) for number, part in (several | alone).items()}
+        parts.setdefault(timed.rests_on.id, set()).add(part)
+        devices.setdefault(timed.rests_on.id, device)
+    several = {evidence_id: "tree" if names == set(TREE) else "whole loop" for evidence_id, names in parts.items()}
+    alone = {evidence_id: name for evidence_id, (name, *others) in parts.items() if not others}
+    return {evidence_id: (part, devices[evidence_id]) for evidence_id, part in (several | alone).items()}
 
 
 def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:

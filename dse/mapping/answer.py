@@ -335,8 +335,8 @@ class MappingAnswer:
     @functools.cached_property
     def sources(self) -> tuple[Evidence, ...]:
         """All that the value rests on."""
-        numbers = dict.fromkeys(timed.rests_on.number for timed in timed_of(self.chosen))
-        return tuple(self.built.rests_on(number, self.chosen.configuration) for number in numbers)
+        ids = dict.fromkeys(timed.rests_on.id for timed in timed_of(self.chosen))
+        return tuple(self.built.rests_on(evidence_id, self.chosen.configuration) for evidence_id in ids)
 
     @functools.cached_property
     def measure_next(self) -> Evidence | None:
@@ -351,7 +351,7 @@ class MappingAnswer:
     def decide(self) -> Evidence | None:
         """The evidence to measure to tell the choice from tied mappings, or from the next best."""
         evidence = self.made.decide
-        return evidence and self.built.rests_on(evidence.number, self.chosen.configuration)
+        return evidence and self.built.rests_on(evidence.id, self.chosen.configuration)
 
     @functools.cached_property
     def notes(self) -> tuple[Note, ...]:

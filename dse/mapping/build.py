@@ -46,20 +46,20 @@ class Built:
 
     @functools.cached_property
     def evidence(self) -> Mapping[str, Evidence]:
-        """Evidence by number, of every option and link; of several that share a number the first one's."""
+        """Evidence by id, of every option and link; of several that share an id the first one's."""
         every = [timed.rests_on for problem in self.problems.values() for timed in problem.every_timed()]
-        return {evidence.number: evidence for evidence in reversed(every)}
+        return {evidence.id: evidence for evidence in reversed(every)}
 
-    def rests_on(self, number: str, chosen: Configuration) -> Evidence:
-        """The evidence of a number: that of the chosen options where they rest on it, with a model's error bound."""
-        times = [option.time for option in chosen.options if option.time.rests_on.number == number]
+    def rests_on(self, evidence_id: str, chosen: Configuration) -> Evidence:
+        """The evidence of an id: that of the chosen options where they rest on it, with a model's error bound."""
+        times = [option.time for option in chosen.options if option.time.rests_on.id == evidence_id]
         if not times:
-            return self.evidence[number]
+            return self.evidence[evidence_id]
         longest = max(times, key=lambda time: time.value).rests_on
         if longest.source in ("measured", "interpolated"):
             return longest
         within = max(time.factor for time in times)
-        return replace(longest, told=f"{longest.told}; error bound: a factor of {within:.3g}")
+        return replace(longest, description=f"{longest.description}; error bound: a factor of {within:.3g}")
 
     def notes(self, chosen: Configuration) -> Iterator[Note]:
         """Yield what the numbers behind a configuration leave out, and constraints that say nothing about it."""

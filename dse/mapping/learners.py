@@ -121,7 +121,7 @@ def _phases(workload: Workload) -> tuple[float, int]:
 
 
 def terms_of(batch: int, sources: Iterable[Term], home: Device) -> Terms:
-    law = {one.rests_on.number: one.law for one in sources}
+    law = {one.rests_on.id: one.law for one in sources}
     return Terms(
         batch=batch,
         replay_seconds=law["T_replay"].each_seconds * batch,
@@ -172,7 +172,7 @@ def _measured(name: str, law: FlatThenLinear, per: str, times: Sequence[Sequence
     every = [time for each in times for time in each]
     worst = max(every, key=lambda time: time.factor)
     factor = worst.factor if worst.interval == "factor" else None
-    told, source = f"{what}: {times[-1][0].rests_on.told}", weakest(time.source for time in every)
+    told, source = f"{what}: {times[-1][0].rests_on.description}", weakest(time.source for time in every)
     return _term(name, law, per, told, source, factor)
 
 
@@ -338,18 +338,18 @@ class SeveralLearners:
     def whole(self) -> Estimate:
         """A gradient step with its replay: as it was timed, else predicted."""
         parts, how, met = self.one.parts, self.run.how, self.met.rests_on
-        number = f"learners({parts.cpu.name}), {self.run.combined}"
+        evidence_id = f"learners({parts.cpu.name}), {self.run.combined}"
         if self._timed:
-            return self._timed.resting_on(number=number)
+            return self._timed.resting_on(id=evidence_id)
         seconds = self.processes.step_seconds(self.terms, how.learners, horizon_of(how), how.sync)
         work = min(seconds, self.processes.part_seconds(self.terms, how.learners, how.sync))
         # Runs that meet tell what meeting costs, and nothing of learners that take whole steps.
         is_told = how.sync not in WHOLE
         costs = self.met.factor or UNLIKE if is_told else COSTS_FACTOR
         factor = (work * self.learner.factor + (seconds - work) * costs) / seconds
-        told, source = f"{self.learner.rests_on.told}; {met.told}", met.source if is_told else "modeled"
+        told, source = f"{self.learner.rests_on.description}; {met.description}", met.source if is_told else "modeled"
         command = benchmark(f"profile --arrangements --workload {parts.workload_word}")
-        evidence = Evidence(number, weakest((self.learner.source, source)), told, command, topic="arrangements")
+        evidence = Evidence(evidence_id, weakest((self.learner.source, source)), told, command, topic="arrangements")
         return Estimate.within(seconds, factor, evidence)
 
     def acting(self, alone: Estimate, policy: str) -> Estimate:

@@ -288,9 +288,9 @@ class ConcurrentRunTimes:
 
     def _told(self, alone: Estimate, seconds: float) -> Estimate:
         timed, factor = self._nearest
-        told = f"{alone.rests_on.told}; in {self.run.arrangement} concurrently with the others: {timed.told}"
+        told = f"{alone.rests_on.description}; in {self.run.arrangement} concurrently with the others: {timed.told}"
         command = benchmark(f"profile --arrangements --workload {self.parts.workload_word}")
-        evidence = dataclasses.replace(alone.rests_on, told=told, command=command, topic="arrangements")
+        evidence = dataclasses.replace(alone.rests_on, description=told, command=command, topic="arrangements")
         return Estimate.within(seconds, together(alone.factor, factor), evidence)
 
 
@@ -422,11 +422,12 @@ class WholeRunTimes:
         """
         known, name = self.whole.time, self.parts.cpu.name
         factor = together(known.factor, *[UNLIKE] * self._unlike, *([] if is_timed else [alone.factor]))
-        told = f"{alone.rests_on.told}; a whole step took {self.ratio:.2f} times its parts: {known.rests_on.told}"
+        whole = known.rests_on.description
+        told = f"{alone.rests_on.description}; a whole step took {self.ratio:.2f} times its parts: {whole}"
         source = known.source if is_timed else alone.source
         other = f", {self.run.arrangement}" if self.run.arrangement != self.whole.arrangement else ""
         share = (alone.source, alone.factor) if alone.interval == "factor" else None
-        named: dict[str, Any] = {"number": f"loop({name}){other}", "source": source, "told": told, "alone": share}
+        named: dict[str, Any] = {"id": f"loop({name}){other}", "source": source, "description": told, "alone": share}
         evidence = dataclasses.replace(alone.rests_on, **named)
         return Estimate.within(alone.value * self.ratio, factor, evidence)
 
@@ -456,10 +457,11 @@ class LoopOverhead:
         known = table and (table.beyond.get(implementation) or table.beyond.get(REFERENCE))
         if not known or self.own.own:
             return alone.scaled(self.ratio)
-        told = f"{alone.rests_on.told}; times {known.ratio:.2f}, as loops of other workloads take beyond their parts"
+        more = f"times {known.ratio:.2f}, as loops of other workloads take beyond their parts"
+        told = f"{alone.rests_on.description}; {more}"
         return Estimate.within(
             self.ratio * alone.value * known.ratio, together(alone.factor, known.factor), alone.rests_on
-        ).resting_on(told=told)
+        ).resting_on(description=told)
 
     step = acting
 

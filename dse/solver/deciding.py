@@ -31,7 +31,7 @@ class Deciding:
     ``gain``: the share by which it is.
     """
 
-    number: str
+    evidence_id: str
     factor: float
     value: float
     winner: Candidate | None = None
@@ -56,8 +56,8 @@ def widest(timed: Iterable[Timed]) -> dict[str, Spread]:
     known: dict[str, Spread] = {}
     for one in timed:
         low, high = spread_of(one)
-        least, most = known.get(one.rests_on.number, (1.0, 1.0))
-        known[one.rests_on.number] = min(low, least), max(high, most)
+        least, most = known.get(one.rests_on.id, (1.0, 1.0))
+        known[one.rests_on.id] = min(low, least), max(high, most)
     return known
 
 
@@ -69,10 +69,15 @@ def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spr
 
 def ends_of(problems: Mapping[Any, Problem], chosen: Candidate) -> list[tuple[str, float]]:
     """(number, factor) of every end of an interval at which something may be better than the choice."""
-    used = {timed.rests_on.number for timed in timed_of(chosen)}
+    used = {timed.rests_on.id for timed in timed_of(chosen)}
     known = sorted(spreads(problems.values(), chosen.configuration).items())
     # Where times grow that the choice does not rest on, nothing becomes better than it.
-    return [(number, end) for number, both in known for end in both if end < 1 or (end > 1 and number in used)]
+    return [
+        (evidence_id, end)
+        for evidence_id, both in known
+        for end in both
+        if end < 1 or (end > 1 and evidence_id in used)
+    ]
 
 
 def deciding(
@@ -86,11 +91,13 @@ def deciding(
     if not ends:
         return []
     search = Search(problems, objective, by_evidence=True)
-    factors_of = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
+    factors_of = functools.cache(
+        lambda evidence_id: np.array([end if evidence_id == own else 1.0 for own, end in ends])
+    )
 
     def at_all(timed: Timed) -> Any:
         """The factor on a time at each end."""
-        return factors_of(timed.rests_on.number)
+        return factors_of(timed.rests_on.id)
 
     def at(e: int) -> Factor:
         return lambda timed: at_all(timed)[e]
@@ -106,23 +113,23 @@ def deciding(
         # Invariant: best is the largest value at each end of the placements before, or the least that beats the choice.
         timed: list[Timed] = [hop for _, hop in transfers(placement.problem, placement.where)]
         timed += [option for column in placement.columns for option in column.options]
-        numbers = {one.rests_on.number for one in timed}
+        ids = {one.rests_on.id for one in timed}
         shortest = {column.part: fewest(column) for column in placement.columns}
         bounds = rate(placement.problem, placement.where, shortest, placement.depths.max(), objective, at_all)
         for e in np.flatnonzero(bounds > best).tolist():
-            then = placement.scaled(at(e)) if ends[e][0] in numbers else placement
+            then = placement.scaled(at(e)) if ends[e][0] in ids else placement
             if then.best > best[e]:
                 best[e], winners[e] = then.best, then
     rows = []
-    for e, (number, end) in enumerate(ends):
+    for e, (evidence_id, end) in enumerate(ends):
         winner, gain = None, 0.0
         if e in winners:
             winner = search.answer(winners[e].mode, winners[e].first(best[e]))
             gain = float(best[e] / mine[e]) - 1
-        rows.append(Deciding(number, end, float(mine[e]), winner, gain))
+        rows.append(Deciding(evidence_id, end, float(mine[e]), winner, gain))
 
     def order(row: Deciding) -> tuple[Any, ...]:
         moved = abs(math.log(row.value / chosen.value))
-        return -row.gain, -moved, row.number, row.factor
+        return -row.gain, -moved, row.evidence_id, row.factor
 
     return sorted(rows, key=order)

@@ -160,7 +160,7 @@ def option_key(problem: Problem, option: Option) -> tuple[Any, ...]:
     """The order of options of a part: seconds, devices and engines, needs, name, interval and evidence."""
     budgets, time = sorted(problem.budgets), option.time
     needs = tuple(taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in budgets)
-    evidence = time.rests_on.number, time.rests_on.source
+    evidence = time.rests_on.id, time.rests_on.source
     return time.value, option.where, needs, option.name, time.low, time.high, *evidence
 
 
@@ -209,7 +209,7 @@ def groups_of(problem: Problem, by_evidence: bool = False) -> list[list[Group]]:
     for axis, choices in enumerate(problem.axes, 1):
         alike, kept = defaultdict[Any, list[Choice]](list), defaultdict[Any, list[Choice]](list)
         for choice in choices:
-            numbers = tuple(option.rests_on.number for option in choice if by_evidence)
+            numbers = tuple(option.rests_on.id for option in choice if by_evidence)
             alike[tuple(option.where for option in choice), numbers].append(choice)
         for (where, _), each in alike.items():
             kept[where] += undominated(problem, each)

@@ -33,8 +33,8 @@ class ActorTimes:
         """Seconds from one environment step to the next, of x processes together; of E at once, a turn's by E."""
         asked, cpu = self.asked, self.asked.cpu
         evidence_id = f"f_a({cpu.name}{f', {policy}' if policy != REFERENCE else ''})"
-        number = f"{evidence_id} x={processes}"
-        if known := asked.time_stated("actors", cpu, processes, number) or self._turn(processes, policy, number):
+        own_id = f"{evidence_id} x={processes}"
+        if known := asked.time_stated("actors", cpu, processes, own_id) or self._turn(processes, policy, own_id):
             return known
         for base, count in (asked.nearest_stated("actors", cpu, processes), self._nearest_turn(policy)):
             if base and count:
@@ -53,16 +53,16 @@ class ActorTimes:
         if policy != REFERENCE:
             return self._by_policy(self.step(processes), policy, REFERENCE)
         law = self._each(analytic.actor(cpu, processes), 1)
-        told = f"no profile of {asked.workload.name} tells: {law.rests_on.told}"
-        return asked.modeled(law.resting_on(told=told), shared)
+        told = f"no profile of {asked.workload.name} tells: {law.rests_on.description}"
+        return asked.modeled(law.resting_on(description=told), shared)
 
     def _by_policy(self, known: Estimate, policy: str, other: str) -> Estimate:
         """An actor's step by an implementation of the policy from that by another one, whose error it shares."""
         ratio = analytic.COMPILED_ACTING ** ((policy != REFERENCE) - (other != REFERENCE))
-        told = f"{known.rests_on.told}; times {ratio:.2g}, as {policy} acts beside {other}"
+        told = f"{known.rests_on.description}; times {ratio:.2g}, as {policy} acts beside {other}"
         factor = analytic.together(known.factor, analytic.COMPILED_ACTING_FACTOR)
         law = analytic.law(known.value * ratio, factor, told, known.rests_on.assumed)
-        return self.asked.modeled(law, known.rests_on.number)
+        return self.asked.modeled(law, known.rests_on.id)
 
     def fastest_step(self, processes: int) -> Estimate:
         """``step`` by the implementation of the policy that takes least."""
@@ -73,15 +73,15 @@ class ActorTimes:
         """The implementations of the policy that the constraints allow, all where they allow none."""
         return [one for one in self.policies if self.asked.allows("policy_implementation", one)] or list(self.policies)
 
-    def _turn(self, processes: int, policy: str, number: str) -> Estimate | None:
+    def _turn(self, processes: int, policy: str, evidence_id: str) -> Estimate | None:
         """Seconds of an environment step as recorded for x processes and E, or between what was recorded."""
         counts = self._timed_environments(policy)
         by_count = {
             count: known
             for count in ((self.asked.environments,) if self.asked.environments in counts else counts)
-            if (known := self.asked.time_recorded(what_of("actor step", policy, count), 1, processes, number))
+            if (known := self.asked.time_recorded(what_of("actor step", policy, count), 1, processes, evidence_id))
         }
-        known = over_count(by_count, self.asked.environments, number)
+        known = over_count(by_count, self.asked.environments, evidence_id)
         return known and known.scaled(1 / self.asked.environments)
 
     def _nearest_turn(self, policy: str) -> tuple[Estimate | None, int]:
@@ -98,11 +98,11 @@ class ActorTimes:
             return turn.scaled(1 / before)
         ratio = math.sqrt(count / before)
         told = (
-            f"{turn.rests_on.told}; {count} environments at once, taken between a turn as long as that of {before} and "
-            "steps as long"
+            f"{turn.rests_on.description}; {count} environments at once, taken between a turn as long as that of "
+            f"{before} and steps as long"
         )
         each = Estimate.within(turn.value * ratio / count, turn.factor * max(ratio, 1 / ratio), turn.rests_on)
-        return each.resting_on(told=told)
+        return each.resting_on(description=told)
 
     def _timed_environments(self, policy: str) -> tuple[int, ...]:
         return self.asked.table.environments("actor step", policy) if self.asked.table else ()
@@ -115,7 +115,7 @@ class ActorTimes:
         if before == processes:
             return known
         factor = analytic.together(known.factor, analytic.PROCESSES_FACTOR, less_sure / sure)
-        description = f"{plural(before, 'process')} on {known.rests_on.told}; {processes} by {SCALING}"
+        description = f"{plural(before, 'process')} on {known.rests_on.description}; {processes} by {SCALING}"
         return analytic.law(known.value * slow / fast, factor, description, known.rests_on.assumed)
 
     def acting(self, processes: int, shares_weights: bool = False, policy: str = REFERENCE) -> Estimate:
@@ -127,8 +127,8 @@ class ActorTimes:
             seconds, factor = fetched.value, max(fetched.factor, 2.0)
             source = weakest((step.source, fetched.source))
             if source != step.source:
-                told = f"{step.rests_on.told}; fetching weights was not timed: {fetched.rests_on.told}"
-                step = step.resting_on(source=source, told=told)
+                told = f"{step.rests_on.description}; fetching weights was not timed: {fetched.rests_on.description}"
+                step = step.resting_on(source=source, description=told)
             step = step.plus(seconds, factor)
         return step.scaled(self.asked.workload.learner.update_interval)
 

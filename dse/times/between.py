@@ -52,13 +52,13 @@ def flat_then_linear(batches: Sequence[float], seconds: Sequence[float]) -> Flat
     return FlatThenLinear(float(f"{fixed:.12g}"), float(f"{each:.12g}"))
 
 
-def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
+def over_batch(cells: Mapping[int, Estimate], batch: int, evidence_id: str) -> Estimate:
     """The time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
 
     Between, the interval is as wide as the fit misses its own points, halved; beyond, as wide as it misses at worst.
     """
     if batch in cells:
-        return cells[batch].resting_on(number=number)
+        return cells[batch].resting_on(id=evidence_id)
     sizes = sorted(cells)
     law = flat_then_linear(sizes, [cells[size].value for size in sizes])
     misses = [abs(math.log(law.seconds(size) / cells[size].value)) for size in sizes]
@@ -67,18 +67,18 @@ def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estima
         return Estimate.within(
             law.seconds(batch),
             own * math.exp(max(misses)),
-            Evidence(number, "extrapolated", cells[sizes[-1]].rests_on.told),
+            Evidence(evidence_id, "extrapolated", cells[sizes[-1]].rests_on.description),
         )
     low, high = next(pair for pair in itertools.pairwise(sizes) if pair[0] < batch < pair[1])
     part = math.log(batch / low) / math.log(high / low)
     seconds = cells[low].value ** (1 - part) * cells[high].value ** part
     own = max(cells[low].factor, cells[high].factor)
     missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
-    told = " and ".join(f"B = {size:,} ({cells[size].rests_on.told})" for size in (low, high))
-    return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated", f"between {told}"))
+    told = " and ".join(f"B = {size:,} ({cells[size].rests_on.description})" for size in (low, high))
+    return Estimate.within(seconds, own * math.exp(missed), Evidence(evidence_id, "interpolated", f"between {told}"))
 
 
-def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Estimate | None:
+def over_count(by_count: Mapping[int, Estimate], count: int, evidence_id: str) -> Estimate | None:
     """The time with N threads, processes or devices from those with others: log-log between two, None beyond.
 
     Between, the interval is wider by half the way to the nearer of the two.
@@ -93,12 +93,12 @@ def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Est
     seconds = low.value ** (1 - part) * high.value**part
     missed = math.sqrt(min(max(seconds / end.value, end.value / seconds) for end in (low, high)))
     source = weakest([low.source, high.source, "interpolated"])
-    told = f"between {fewer} ({low.rests_on.told}) and {more} ({high.rests_on.told})"
-    evidence = Evidence(number, source, told, low.rests_on.command, topic=low.rests_on.topic)
+    told = f"between {fewer} ({low.rests_on.description}) and {more} ({high.rests_on.description})"
+    evidence = Evidence(evidence_id, source, told, low.rests_on.command, topic=low.rests_on.topic)
     return Estimate.within(seconds, max(low.factor, high.factor) * missed, evidence)
 
 
-def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
+def carried(cell: Estimate, ratio: float, evidence_id: str) -> Estimate:
     """A measured time multiplied by a law's ratio, whose uncertainty is its square root."""
     factor = cell.factor * math.sqrt(max(ratio, 1 / ratio))
-    return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated", cell.rests_on.told))
+    return Estimate.within(cell.value * ratio, factor, Evidence(evidence_id, "extrapolated", cell.rests_on.description))

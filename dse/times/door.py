@@ -47,7 +47,7 @@ class Times(Lookup):
                 for op, size, nbytes in kinds
             )
             if gather and write:
-                both = gather.plus(write.value * self.inserts).resting_on(number=evidence_id)
+                both = gather.plus(write.value * self.inserts).resting_on(id=evidence_id)
                 return self.measured(both, table, "storage gather")
         written = self.inserts * _rows_seconds(device, self.written_bytes, local)
         law = analytic.rows_moved(device, self.batch, self.batch * self.transition_bytes, written)

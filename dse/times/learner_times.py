@@ -60,9 +60,9 @@ class LearnerTimes:
         elif device.kind == "fpga":
             yield from self._fpga_learners(device)
         elif device.kind == "gpu":
-            step, number = self._by_framework(device, self.asked.batch), self._trains(device)
+            step, evidence_id = self._by_framework(device, self.asked.batch), self._trains(device)
             is_recorded = step.source != "modeled"
-            yield Learner("framework", step if is_recorded else self.asked.modeled(step, number), 1, {}, {})
+            yield Learner("framework", step if is_recorded else self.asked.modeled(step, evidence_id), 1, {}, {})
         else:
             yield from self._cpu_learners(device)
         if device.kind == "gpu" and len(self.asked.equal_devices(device)) > 1:
@@ -76,11 +76,13 @@ class LearnerTimes:
 
     def _own_learners(self, device: Device) -> Iterator[Learner]:
         """Gradient steps as the user states them, on a processor by each number of threads."""
-        number = self._trains(device)
+        evidence_id = self._trains(device)
         for threads in range(1, self.asked.cores_of(device) + 1) if device.kind == "cpu" else (1,):
             name = f"{plural(threads, 'thread')} of torch" if device.kind == "cpu" else "as stated"
             details = {"threads": threads} if device.kind == "cpu" else {}
-            step = self.asked.time_stated("learner", device, threads, f"{number}, {name}" if details else number)
+            step = self.asked.time_stated(
+                "learner", device, threads, f"{evidence_id}, {name}" if details else evidence_id
+            )
             yield Learner(name, step or self._by_threads(device, threads), threads, {}, details)
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
@@ -101,9 +103,9 @@ class LearnerTimes:
         """A gradient step as this machine's records have it; timed at one B alone, a law carries it to others."""
         if self.asked.table_of(device) is None:
             return None
-        what, number = what_of("learner step", implementation), f"{self._trains(device)}, {name}"
+        what, evidence_id = what_of("learner step", implementation), f"{self._trains(device)}, {name}"
         return self.asked.time_recorded(
-            what, self.asked.batch, threads, number, lambda batch: self._law(device, implementation, batch).value
+            what, self.asked.batch, threads, evidence_id, lambda batch: self._law(device, implementation, batch).value
         )
 
     def _law(self, device: Device, implementation: str, batch: int, threads: int = 1) -> Estimate:
@@ -118,7 +120,7 @@ class LearnerTimes:
         if known is None:
             return law
         pace = known.value / self._law(device, other, self.asked.batch).value
-        told = f"{law.rests_on.told}; times {pace:.2g}, as {other} took here: {known.rests_on.told}"
+        told = f"{law.rests_on.description}; times {pace:.2g}, as {other} took here: {known.rests_on.description}"
         return analytic.law(law.value * pace, analytic.together(law.factor, known.factor), told)
 
     @property
@@ -138,25 +140,25 @@ class LearnerTimes:
 
     def _by_threads(self, device: Device, threads: int, by: str = REFERENCE) -> Estimate:
         """A gradient step that nobody timed: by a law alone, or from the most threads of torch that were timed."""
-        number, law = self._trains(device), self._law(device, by, self.asked.batch, threads)
+        evidence_id, law = self._trains(device), self._law(device, by, self.asked.batch, threads)
         if by != REFERENCE:
-            return self.asked.modeled(self._by_pace(device, law, REFERENCE), f"{number}, {by}")
+            return self.asked.modeled(self._by_pace(device, law, REFERENCE), f"{evidence_id}, {by}")
         known, before = self.asked.nearest_stated("learner", device, threads)
         if known is None and self.asked.table_of(device):
             before = max(self.asked.table.threads("learner step") if self.asked.table else (), default=0)
-            known = self._timed_step(device, REFERENCE, before, number) if before else None
+            known = self._timed_step(device, REFERENCE, before, evidence_id) if before else None
         if known is None or not before:
-            return self.asked.modeled(self._by_pace(device, law, PREFERRED), number)
+            return self.asked.modeled(self._by_pace(device, law, PREFERRED), evidence_id)
         base = analytic.learner(self.asked.cpu, device, self.asked.workload, self.asked.batch, before)
         factor = analytic.together(known.factor, analytic.THREADS_FACTOR, law.factor / base.factor)
-        description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.told}"
-        return self.asked.modeled(analytic.law(known.value * law.value / base.value, factor, description), number)
+        description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.description}"
+        return self.asked.modeled(analytic.law(known.value * law.value / base.value, factor, description), evidence_id)
 
     def _sharing(self, device: Device, count: int) -> Iterator[Learner]:
         """Gradient steps that n equal devices share, each B / n of the batch; none where no link joins them."""
-        number, details = self._trains(device), {"devices": count}
+        evidence_id, details = self._trains(device), {"devices": count}
         entries = [one for one in self.asked.stated("learner", device) if one.counts.get("devices", 1) == count]
-        own = self.asked.own and self.asked.own.time(entries, f"{number}, {count} devices", self.asked.batch)
+        own = self.asked.own and self.asked.own.time(entries, f"{evidence_id}, {count} devices", self.asked.batch)
         if own:
             yield Learner(f"{count} devices, as stated", own, count, {}, details, count)
             return
@@ -164,22 +166,22 @@ class LearnerTimes:
         exchange = self.exchange_seconds(device, count)
         if math.isinf(exchange) or count > self.asked.batch:
             return
-        step = self._by_one(device, number, share)
+        step = self._by_one(device, evidence_id, share)
         if step is None:
             return
         factor = max(step.factor, analytic.GPU_FACTOR)
         description = (
-            f"{count} equal devices, each a batch of {share:,} ({step.rests_on.told}), and gradients exchanged in "
-            f"{exchange * 1e6:.3g} us; {NOT_RUN}"
+            f"{count} equal devices, each a batch of {share:,} ({step.rests_on.description}), and gradients "
+            f"exchanged in {exchange * 1e6:.3g} us; {NOT_RUN}"
         )
         law = analytic.law(step.value + exchange, factor, description, step.rests_on.assumed)
-        yield Learner(f"{count} devices", self.asked.modeled(law, number), count, {}, details, count)
+        yield Learner(f"{count} devices", self.asked.modeled(law, evidence_id), count, {}, details, count)
 
-    def _by_one(self, device: Device, number: str, batch: int) -> Estimate | None:
+    def _by_one(self, device: Device, evidence_id: str, batch: int) -> Estimate | None:
         """A gradient step on a batch by one device, as stated or of a framework on a GPU."""
         if any(one.counts.get("devices", 1) == 1 for one in self.asked.stated("learner", device)):
             return (
-                self.asked.time_stated("learner", device, 1, number, batch)
+                self.asked.time_stated("learner", device, 1, evidence_id, batch)
                 or next(iter(self._own_learners(device))).step
             )
         return self._by_framework(device, batch) if device.kind == "gpu" else None
@@ -195,8 +197,8 @@ class LearnerTimes:
         Each takes the share of the step that it has of the multiply-adds, both at the same time. States are sent to the
         policy's device, actions of both states to the critics', and dQ/dActions back.
         """
-        number, workload = self._trains(device), self.asked.workload
-        alone = self._by_one(device, number, self.asked.batch)
+        evidence_id, workload = self._trains(device), self.asked.workload
+        alone = self._by_one(device, evidence_id, self.asked.batch)
         if alone is None or workload.has_choices or workload.network.kind == "convolution":
             return
         first, second = self.asked.equal_devices(device)[:2]
@@ -210,13 +212,14 @@ class LearnerTimes:
             return
         share = max(split_macs(workload)) / sum(split_macs(workload))
         description = (
-            f"critics and policy on a device each, {share:.0%} of a step by multiply-adds ({alone.rests_on.told}), and "
-            f"states, actions and their gradients sent in {traffic * 1e6:.3g} us; {NOT_RUN}"
+            f"critics and policy on a device each, {share:.0%} of a step by multiply-adds "
+            f"({alone.rests_on.description}), and states, actions and their gradients sent in {traffic * 1e6:.3g} us; "
+            f"{NOT_RUN}"
         )
         factor = max(alone.factor, analytic.GPU_FACTOR)
         law = analytic.law(share * alone.value + traffic, factor, description, alone.rests_on.assumed)
         details = {"devices": 2, "split": True}
-        yield Learner("2 devices, actor and critic", self.asked.modeled(law, number), 2, {}, details, 2)
+        yield Learner("2 devices, actor and critic", self.asked.modeled(law, evidence_id), 2, {}, details, 2)
 
     def exchange_seconds(self, device: Device, count: int) -> float:
         """Seconds in which n equal devices add up their gradients: around a ring of links, or through the host.

@@ -174,11 +174,11 @@ class Lookup:
         return tuple(one for one in known if counted(one) <= self.cores_of(device))
 
     def time_stated(
-        self, part: str, device: Device, count: int, number: str, batch: int | None = None
+        self, part: str, device: Device, count: int, evidence_id: str, batch: int | None = None
     ) -> Estimate | None:
         """The time of a part that the user states, or that lies between what is stated."""
         entries = [one for one in self.stated(part, device) if one.counts.get("devices", 1) == 1]
-        return self.own.time(entries, number, batch or self.batch, count) if self.own else None
+        return self.own.time(entries, evidence_id, batch or self.batch, count) if self.own else None
 
     def nearest_stated(self, part: str, device: Device, count: int) -> tuple[Estimate | None, int]:
         """(the stated time with the nearest number of threads or processes, that number); (None, 0) without any."""
@@ -211,7 +211,7 @@ class Lookup:
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = ", carried on by a fit" if known.source == "extrapolated" else ""
         return known.resting_on(
-            told=f"{what}{kind}: {known.rests_on.told}{reused}", command=self._profile, topic="profile"
+            description=f"{what}{kind}: {known.rests_on.description}{reused}", command=self._profile, topic="profile"
         )
 
     @property
@@ -224,4 +224,4 @@ class Lookup:
     ) -> Estimate:
         """A law's estimate as evidence for a part, with the command that measures it instead, if one does."""
         command, topic = (self._profile, "profile") if is_measurable else ("", "")
-        return law.resting_on(number=evidence_id, source=source, command=command, topic=topic)
+        return law.resting_on(id=evidence_id, source=source, command=command, topic=topic)

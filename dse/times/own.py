@@ -58,7 +58,7 @@ class Own:
                 return known
         return ()
 
-    def time(self, entries: Iterable[Entry], number: str, batch: int, count: int = 1) -> Estimate | None:
+    def time(self, entries: Iterable[Entry], evidence_id: str, batch: int, count: int = 1) -> Estimate | None:
         """The time of a part at B with a given number of threads or processes, from its times alone.
 
         Interpolated between batches and between counts, carried on over batches with a wider factor; None beyond the
@@ -70,30 +70,30 @@ class Own:
             cells.setdefault(counted(one), {}).setdefault(size, []).append(one)
         by_count = {
             known: self._over_batch(
-                {size: self._estimate(ones[0], number) for size, ones in sizes.items()}, batch, number
+                {size: self._estimate(ones[0], evidence_id) for size, ones in sizes.items()}, batch, evidence_id
             )
             for known, sizes in cells.items()
         }
-        return over_count(by_count, count, number)
+        return over_count(by_count, count, evidence_id)
 
-    def _over_batch(self, cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
+    def _over_batch(self, cells: Mapping[int, Estimate], batch: int, evidence_id: str) -> Estimate:
         """The time at B: from two batches and more by the laws of profiles, from one between flat and linear."""
         source = weakest(one.source for one in cells.values())
         if batch not in cells and len(cells) == 1:
             ((size, cell),) = cells.items()
             ratio = math.sqrt(batch / size)
-            told = f"{cell.rests_on.told}, of B = {size:,}, carried on to B = {batch:,} between flat and linear"
-            evidence = Evidence(number, weakest([source, "extrapolated"]), told)
+            told = f"{cell.rests_on.description}, of B = {size:,}, carried on to B = {batch:,} between flat and linear"
+            evidence = Evidence(evidence_id, weakest([source, "extrapolated"]), told)
             return Estimate.within(cell.value * ratio, cell.factor * max(ratio, 1 / ratio), evidence)
-        known = over_batch(cells, batch, number)
+        known = over_batch(cells, batch, evidence_id)
         return known.resting_on(source=weakest([source, known.source]))
 
-    def _estimate(self, one: Entry, number: str) -> Estimate:
+    def _estimate(self, one: Entry, evidence_id: str) -> Estimate:
         """A stated time with its ends, or the error bound that its source is taken to have."""
         told = f"{self.file}:{one.line}{f', {one.note}' if one.note else ''}"
         if not one.high and not one.factor:
             told += f"; no ends are stated, so an error bound of {FACTORS[one.source]:g}x is assumed, as {one.source}"
-        evidence = Evidence(number, one.source, told)
+        evidence = Evidence(evidence_id, one.source, told)
         if one.high:
             return Estimate(one.seconds, one.low, one.high, evidence)
         return Estimate.within(one.seconds, one.factor or FACTORS[one.source], evidence)

@@ -108,7 +108,7 @@ class PerformanceTable:
         return cells
 
     def time(
-        self, what: str, batch: int, threads: int = 1, number: str = "", shape: Shape | None = None, **options: Any
+        self, what: str, batch: int, threads: int = 1, evidence_id: str = "", shape: Shape | None = None, **options: Any
     ) -> Estimate | None:
         """Seconds of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"), or None.
 
@@ -123,11 +123,11 @@ class PerformanceTable:
         cells = _without_far(cells, skipped, batch)
         end = min(cells, key=lambda size: abs(math.log(size / batch)), default=0)
         if end in skipped and not min(cells) <= batch <= max(cells):  # a fit would lie far below what it took
-            return carried(cells[end], math.sqrt(batch / end), number or what)
+            return carried(cells[end], math.sqrt(batch / end), evidence_id or what)
         if len(cells) == 1 and batch not in cells:
             ((size, cell),) = cells.items()
-            return carried(cell, shape(batch) / shape(size), number or what) if shape else None
-        return over_batch(cells, batch, number or what) if cells else None
+            return carried(cell, shape(batch) / shape(size), evidence_id or what) if shape else None
+        return over_batch(cells, batch, evidence_id or what) if cells else None
 
     def notes(self, command: str) -> Iterator[Note]:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
@@ -172,23 +172,29 @@ class PerformanceTable:
         base = [row for row in self.rows if row.what == what and row.beside == "nothing"]
         return own[0].time.value / base[0].time.value if own and base else None
 
-    def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
+    def tree(
+        self, configuration: Configuration, op: str, capacity: int, batch: int, evidence_id: str
+    ) -> Estimate | None:
         """Seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""
-        return self._known_trees(configuration, op, capacity, batch, number)
+        return self._known_trees(configuration, op, capacity, batch, evidence_id)
 
     @functools.cached_property
     def _known_trees(self) -> Callable[[Configuration, str, int, int, str], Estimate | None]:
         return functools.cache(self._tree)  # each execution mode asks for the same
 
-    def _tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
+    def _tree(
+        self, configuration: Configuration, op: str, capacity: int, batch: int, evidence_id: str
+    ) -> Estimate | None:
         key = (configuration.contestant, configuration.threads)
         own = None
         if not configuration.options:
-            own = self.time(f"{key[0]} {op}", batch, key[1], number, fanout=configuration.fanout, capacity=capacity)
+            own = self.time(
+                f"{key[0]} {op}", batch, key[1], evidence_id, fanout=configuration.fanout, capacity=capacity
+            )
         if self.trees is None or (own and own.source != "extrapolated"):
             return own
         swept = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
-        return swept.time.resting_on(number=number) if swept else own
+        return swept.time.resting_on(id=evidence_id) if swept else own
 
 
 def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch: int) -> dict[int, Estimate]:
@@ -394,10 +400,10 @@ def _merged(times: Sequence[Estimate]) -> Estimate:
     """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
     seconds = stats.geometric_mean([time.value for time in times])
     low, high = min(seconds, *(time.low for time in times)), max(seconds, *(time.high for time in times))
-    told = times[-1].rests_on.told
+    told = times[-1].rests_on.description
     if len(times) > 1:
         told += f", pooled with {plural(len(times) - 1, 'earlier record')} of that cell"
-    return dataclasses.replace(times[0].resting_on(told=told), value=seconds, low=low, high=high)
+    return dataclasses.replace(times[0].resting_on(description=told), value=seconds, low=low, high=high)
 
 
 def workloads(records: Iterable[Record]) -> dict[tuple[str, str], Workload | None]:

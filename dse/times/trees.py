@@ -99,8 +99,8 @@ def _own_time(parts: Times, device: Device, part: str, shape: tuple[str, int], t
     for wanted in dict.fromkeys((shape, (shape[0], 0), ("", shape[1]), ("", 0))):
         known = [one for one in entries if (one.contestant, one.counts.get("fanout", 0)) == wanted]
         of = "".join(f", {word}" for word in (wanted[0], f"K={wanted[1]}" if wanted[1] else "") if word)
-        number = f"{part}({parts.evidence_name(device, part)}{of}{f', {threads} threads' if threads > 1 else ''})"
-        if known and parts.own and (time := parts.own.time(known, number, parts.batch, threads)):
+        evidence_id = f"{part}({parts.evidence_name(device, part)}{of}{f', {threads} threads' if threads > 1 else ''})"
+        if known and parts.own and (time := parts.own.time(known, evidence_id, parts.batch, threads)):
             return time
     return None
 

@@ -160,7 +160,7 @@ def platform_curves(parts: Times, cores: int) -> tuple[RateCurve, RateCurve, tup
     f_a, f_l = (RateCurve(name, _rates(times)) for name, times in (("f_a", acting), ("f_l", learning)))
     evidence: dict[str, Evidence] = {}
     for time in (*acting.values(), *learning.values()):  # where a law is of all counts, that of the most stands first
-        evidence.setdefault(time.rests_on.number, time.rests_on)
+        evidence.setdefault(time.rests_on.id, time.rests_on)
     return f_a, f_l, tuple(evidence.values())
 
 
@@ -171,7 +171,7 @@ def steps_together(parts: Times, by: str, cores: int) -> dict[int, Estimate]:
     first, whole = one_thread(parts, by), terms_of(parts.batch, sources_of(parts, parts.cpu, by), parts.cpu)
     processes, met, _ = calibrate(Processes.of(parts, cores), whole, parts, by)
     terms = replace(whole, replay_seconds=0.0, update_seconds=0.0)
-    told = f"{by} learners, processes that combine by {how.sync}: {met.rests_on.told}"
+    told = f"{by} learners, processes that combine by {how.sync}: {met.rests_on.description}"
     evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", told)
     seconds = {count: processes.step_seconds(terms, count, horizon_of(how), how.sync) for count in range(2, cores + 1)}
     factor = analytic.together(first.factor, COSTS_FACTOR)

@@ -246,7 +246,7 @@ def platform_depth(
         raise NothingFits(found)
     problem, chosen = found.chosen.problem, found.chosen.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
-    numbers = {chosen.of(part).time.rests_on.number for part in LOOP}
+    ids = {chosen.of(part).time.rests_on.id for part in LOOP}
     answer = depth_of(loop, spread, (ends[0], ends[1]))
     return replace(
         answer,
@@ -255,7 +255,7 @@ def platform_depth(
         source=weakest(part.number["source"] for part in found.parts),
         upper_bound=found.choice.is_bound,
         times=tuple(_times(problem, chosen)),
-        sources=tuple(one for one in found.sources if one.number in numbers),
+        sources=tuple(one for one in found.sources if one.id in ids),
         batch=found.question["batch"],
         arrangement=found.arrangement,
         mapping={part: chosen.of(part).device for part in PARTS},

@@ -100,9 +100,9 @@ def _time(time: Estimate | None) -> Cell:
     if time is None:
         return Cell("does not fit")
     if time.source == "quoted":
-        return Cell(f"{1e6 * time.value:,.4g}", note=f"quoted: {time.rests_on.number}")
+        return Cell(f"{1e6 * time.value:,.4g}", note=f"quoted: {time.rests_on.id}")
     if time.low == time.high:
-        return Cell(f"{1e6 * time.value:,.3g}", note=f"{time.source}: {time.rests_on.number}")
+        return Cell(f"{1e6 * time.value:,.3g}", note=f"{time.source}: {time.rests_on.id}")
     return Cell(f"{1e6 * time.value:,.3g}", note=f"{1e6 * time.low:,.3g} to {1e6 * time.high:,.3g}, {time.source}")
 
 

@@ -71,7 +71,7 @@ def judged(
         if ends not in problem.ways:
             broken[ends] = math.inf
         for hop in problem.ways.get(ends, ()):
-            factor = factors.get(hop.rests_on.number, 1.0)
+            factor = factors.get(hop.rests_on.id, 1.0)
             seconds = flow.times * (hop.alpha_seconds * factor) + flow.nbytes * (hop.seconds_per_byte * factor)
             moved += flow.nbytes
             loop += seconds if flow.waits else 0.0
@@ -82,7 +82,7 @@ def judged(
         for name, other in chosen.items():
             if other.device == option.device and other.engine != option.engine:
                 slower *= problem.slowdown.get((part, name, option.device), 1.0)
-        seconds = option.seconds * factors.get(option.time.rests_on.number, 1.0) * slower
+        seconds = option.seconds * factors.get(option.time.rests_on.id, 1.0) * slower
         loop += seconds if part in problem.loop else 0.0
         for _, engine in option.where if objective != "training" or part in problem.loop else ():
             busy[engine] = busy.get(engine, 0.0) + seconds
@@ -119,7 +119,7 @@ def option_key(problem: Problem, option: Option) -> tuple[Any, ...]:
     """What orders options that are as good: seconds, places, needs, and names."""
     taken = tuple(needs.get(name, 0.0) for needs in (option.needs, option.ahead) for name in sorted(problem.budgets))
     time = option.time
-    return option.seconds, option.where, taken, option.name, time.low, time.high, time.rests_on.number
+    return option.seconds, option.where, taken, option.name, time.low, time.high, time.rests_on.id
 
 
 def mirrored(problem: Problem, mapping: Any) -> Any:

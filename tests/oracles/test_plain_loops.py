@@ -124,7 +124,7 @@ def false_statements(seed):
         return 0, []
     rows = [one for one in rows if not plain.judged(problem, one, objective).broken]
     said, wrong = (
-        {(one.number, one.factor): one for one in deciding({"": problem}, objective, found.answer, allowed)},
+        {(one.evidence_id, one.factor): one for one in deciding({"": problem}, objective, found.answer, allowed)},
         [],
     )
     order = [(-one.gain, -abs(math.log(one.value / found.value))) for one in said.values()]

@@ -73,8 +73,8 @@ def test_a_place_that_comes_first_wins_a_tie(here):
 
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
     given = build_answer(here, "ratio")
-    assert given.measure_next.number == given.decides[0].more["evidence"]
-    assert given.measure_next.number == "loop(cpu)"  # by the dense learner, which nobody timed there
+    assert given.measure_next.id == given.decides[0].more["evidence"]
+    assert given.measure_next.id == "loop(cpu)"  # by the dense learner, which nobody timed there
     assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
 
 
@@ -96,7 +96,7 @@ def test_an_answer_adds_up(platform, name):
     most = given.made.best.value if given.made.best else given.value
     assert all(tie.value >= most / 2 for tie in given.made.ties)
     assert given.value >= 0.8 * most
-    assert {one.number for one in given.sources} >= {part.estimate.rests_on.number for part in given.parts}
+    assert {one.id for one in given.sources} >= {part.estimate.rests_on.id for part in given.parts}
     assert max(part.estimate.value for part in given.parts) <= 1 / given.hz * (1 + 1e-12)
     plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
     assert plain["question"]["platform"] == given.question["platform"]

@@ -79,11 +79,11 @@ def test_a_width_of_a_modeled_time_is_its_factor_squared():
     assert len(times) > 20
     for time, kind in times:
         assert time.high / time.low == pytest.approx(width[kind] ** 2), kind
-        assert "assumption" in time.rests_on.told
+        assert "assumption" in time.rests_on.description
     elsewhere = parts_of(load_platform("u200")).actors.step(1)
     own = elsewhere.factor / width["elsewhere"]
     assert 1 < own < 2  # the measured time's own
-    assert "what three machines differ by" in elsewhere.rests_on.told
+    assert "what three machines differ by" in elsewhere.rests_on.description
 
 
 def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
@@ -159,7 +159,7 @@ def test_what_stands_for_a_processors_number_is_told():
     def assumed(platform):
         answer = find_mapping(platform, "hopper_ddpg", exclude=["gpu"])
         learner = next(part for part in answer.parts if part.label["part"] == "learner")
-        (evidence,) = [one for one in answer.sources if one.number == learner.estimate.rests_on.number]
+        (evidence,) = [one for one in answer.sources if one.id == learner.estimate.rests_on.id]
         told = [note.values for note in answer.notes if note.kind == "not_stated"]
         assert [line._asdict() for line in evidence.assumed] == told
         return sorted(f"{line.device}.{line.key}" for line in evidence.assumed)
@@ -180,8 +180,8 @@ def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
     monkeypatch.setattr(PerformanceTable, "time", lacks)
     untimed = parts.actors.acting(1)
     assert (untimed.source, untimed.interval) == ("modeled", "factor")
-    assert "fetching weights was not timed" in untimed.rests_on.told
-    assert untimed.rests_on.number == timed.rests_on.number
+    assert "fetching weights was not timed" in untimed.rests_on.description
+    assert untimed.rests_on.id == timed.rests_on.id
 
 
 def test_a_loop_that_acts_by_its_own_weights_fetches_none():
@@ -204,7 +204,7 @@ def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(mon
     (untimed,) = [tree for tree in trees(parts, parts.cpu) if tree.name == timed.name]
     assert timed.update.source == "measured"
     assert untimed.update.source == "modeled"
-    assert "an update at B = 256 stands for it" in untimed.update.rests_on.told
+    assert "an update at B = 256 stands for it" in untimed.update.rests_on.description
     assert untimed.update.value > timed.update.value
 
 
@@ -282,7 +282,7 @@ def test_a_number_decides_only_where_its_own_ends_reach_the_flip(reach, decides)
     rest = {part: (option(part, part, "other", 1e-6),) for part in PARTS if part != "learner"}
     problem = Problem({**rest, "learner": (fast, slow)}, {})
     found = solve(problem, "ratio", 0.0)
-    told = {(one.number, one.factor): one for one in deciding({"": problem}, "ratio", found.answer, 0.01)}
+    told = {(one.evidence_id, one.factor): one for one in deciding({"": problem}, "ratio", found.answer, 0.01)}
     end = told["fast", reach]
     assert (end.winner is not None) == decides
     assert not any(one.winner for key, one in told.items() if key != ("fast", reach))

@@ -108,7 +108,7 @@ def test_between_batches_a_time_lies_on_the_line_of_logarithms():
     assert over_batch(cells, 10, "n").value == 1.0
     beyond = over_batch(cells, 2000, "n")
     assert beyond.source == "extrapolated"
-    assert beyond.rests_on.number == "n"
+    assert beyond.rests_on.id == "n"
     assert 4.0 < beyond.value <= 8.0
     assert beyond.high / beyond.value >= 1.1
 
@@ -229,8 +229,8 @@ def test_a_tree_is_no_surer_than_the_less_sure_of_its_operations(monkeypatch):
 def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(platform, name):
     built = build(parts_of(platform, name))
     for problem in built.problems.values():
-        numbers = {option.time.rests_on.number for option in problem.every_option()}
-        numbers |= {hop.rests_on.number for way in problem.ways.values() for hop in way}
+        numbers = {option.time.rests_on.id for option in problem.every_option()}
+        numbers |= {hop.rests_on.id for way in problem.ways.values() for hop in way}
         assert numbers <= set(built.evidence)
         for option in problem.every_option() if isinstance(platform, str) else ():
             if option.part in LOOP:
@@ -352,4 +352,4 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     assert [found[count].source for count in (1, 4, 8, 16)] == ["measured", "modeled", "modeled", "modeled"]
     assert found[2].value > found[4].value > found[16].value > found[2].value / 8
     assert found[16].high / found[16].value > found[4].high / found[4].value > found[2].high / found[2].value
-    assert "from 2 as measured" in found[16].rests_on.told
+    assert "from 2 as measured" in found[16].rests_on.description

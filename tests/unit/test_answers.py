@@ -298,7 +298,7 @@ def test_to_decide_is_said_where_there_is_something_to_decide():
     for answer, how in ((tied, tied.decide), (alone, tied.measure_next)):
         (note,) = (note for note in mapping_answer(answer).notes if note.level == "measure")
         assert note.kind == "measure_there"
-        assert note.values["evidence"] == how.number
+        assert note.values["evidence"] == how.id
         assert note.values["how"] == how.command
 
 

@@ -38,7 +38,7 @@ def test_sums_and_products_carry_their_ends():
 
 
 def test_the_evidence_is_replaced_in_part():
-    told = Estimate(1.0, 1.0, 1.0, GUESS).resting_on(number="other", command="measure")
+    told = Estimate(1.0, 1.0, 1.0, GUESS).resting_on(id="other", command="measure")
     assert told.rests_on == Evidence("other", "modeled", "a guess", "measure")
 
 

@@ -257,7 +257,7 @@ def test_options_are_listed_of_one_of_equal_devices_and_rest_on_the_same():
     assert {tuple(one.device for one in tree) for tree in problem.trees if "gpu1" in {one.device for one in tree}} == {
         ("gpu", "gpu1")
     }
-    numbers = {hop.rests_on.number for route in problem.ways.values() for hop in route}
+    numbers = {hop.rests_on.id for route in problem.ways.values() for hop in route}
     assert numbers == {"link cpu-gpu", "link cpu-fpga"}
 
 

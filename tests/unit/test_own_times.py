@@ -168,10 +168,10 @@ def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
     for line, time in enumerate(times, 2):
         assert time.source == "measured"
         assert time.factor == pytest.approx(FACTORS["measured"])
-        assert f"mine.csv:{line}" in time.rests_on.told
-        assert "1.25x" in time.rests_on.told
+        assert f"mine.csv:{line}" in time.rests_on.description
+        assert "1.25x" in time.rests_on.description
         assert time.rests_on.command == ""
-        assert f"({device})" in time.rests_on.number or f"({device})," in time.rests_on.number
+        assert f"({device})" in time.rests_on.id or f"({device})," in time.rests_on.id
 
 
 def test_actors_are_stated_by_processes_of_all_together(tmp_path):
@@ -198,7 +198,7 @@ def test_a_time_without_ends_is_as_sure_as_its_source_and_says_so(tmp_path, sour
     step = parts(own).learners.list(U200.device("gpu"))[0].step
     assert step.factor == pytest.approx(factor)
     assert step.source == source
-    assert ("no ends are stated" in step.rests_on.told) == (not said)
+    assert ("no ends are stated" in step.rests_on.description) == (not said)
 
 
 def test_batches_are_interpolated_and_one_alone_is_carried_between_flat_and_linear(tmp_path):
@@ -230,7 +230,7 @@ def test_threads_between_stated_ones_are_interpolated_and_beyond_them_less_sure(
     assert [steps[count].source for count in (1, 3, 8, 9)] == ["measured", "interpolated", "measured", "modeled"]
     assert 2000e-6 < steps[3].value < 8000e-6
     assert steps[28].factor > steps[9].factor > steps[8].factor
-    assert steps[1].rests_on.number != steps[8].rests_on.number
+    assert steps[1].rests_on.id != steps[8].rests_on.id
 
 
 def test_a_tree_that_is_named_stands_beside_no_modeled_one_and_an_update_not_stated_is_another_trees(tmp_path):
@@ -284,7 +284,7 @@ def test_a_link_is_stated_by_bandwidth_by_times_or_by_one_time(tmp_path):
     assert 0 < once.alpha_seconds < 46e-6  # split as the platform's own link
     back = hop("link,gpu,cpu,,10,5")
     assert back.alpha_seconds == pytest.approx(10e-6)
-    assert "taken both ways" in back.rests_on.told
+    assert "taken both ways" in back.rests_on.description
 
 
 # Questions
@@ -335,8 +335,8 @@ def test_equal_devices_rest_on_the_same_evidence_and_others_do_not():
     platform = with_devices(gpu1, smaller)
     known = Times(platform, HOPPER, None, None, {})
     numbers = {
-        device.name: {known.learners.list(device)[0].step.rests_on.number, known.rows_moved(device).rests_on.number}
-        | {tree.draw.rests_on.number for tree in trees(known, device)}
+        device.name: {known.learners.list(device)[0].step.rests_on.id, known.rows_moved(device).rests_on.id}
+        | {tree.draw.rests_on.id for tree in trees(known, device)}
         for device in (platform.device("gpu"), gpu1, smaller)
     }
     assert numbers["gpu"] == numbers["gpu1"] == {"T_train(gpu)", "storage(gpu)", "tree(gpu)"}
@@ -349,4 +349,4 @@ def test_a_time_of_one_of_equal_devices_holds_for_all_but_those_with_their_own(t
     known = parts(own, platform)
     steps = {name: known.learners.list(platform.device(name))[0].step for name in ("gpu", "gpu1", "gpu2")}
     assert {name: step.value for name, step in steps.items()} == {"gpu": 100e-6, "gpu1": 100e-6, "gpu2": 200e-6}
-    assert [step.rests_on.number for step in steps.values()] == ["T_train(gpu1)", "T_train(gpu1)", "T_train(gpu2)"]
+    assert [step.rests_on.id for step in steps.values()] == ["T_train(gpu1)", "T_train(gpu1)", "T_train(gpu2)"]

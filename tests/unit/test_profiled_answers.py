@@ -108,7 +108,7 @@ def test_records_without_a_name_are_of_torch_and_pooled_with_those_that_name_it(
     ]
     told = of_records([*plain, *found], "made-up", CARTPOLE).time("learner step", 64)
     assert told.value == pytest.approx(1e-3 + 64e-5)
-    assert re.search(r"pooled with \d+ earlier records", told.rests_on.told)
+    assert re.search(r"pooled with \d+ earlier records", told.rests_on.description)
 
 
 def test_an_implementation_that_was_not_timed_is_offered_by_laws(of_torch):
@@ -268,7 +268,10 @@ def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results
     assert far.source == "extrapolated"
     assert far.low < turn / 32 * 1.01  # a turn as long
     assert far.high > turn / 8 * 0.99  # steps as long
-    assert "32 environments at once, taken between a turn as long as that of 8 and steps as long" in far.rests_on.told
+    assert (
+        "32 environments at once, taken between a turn as long as that of 8 and steps as long"
+        in far.rests_on.description
+    )
 
 
 def test_free_environments_takes_the_fastest_number_and_warns(results):

@@ -405,7 +405,7 @@ def test_a_term_between_measured_batches_is_interpolated():
     workload = load_workload("hopper_ddpg")
     between = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=200))
     asked = ask(HERE, between, fix={"learner_implementation": "torch"})  # the other was not timed on that machine
-    found = {one.rests_on.number: one.rests_on.source for one in learner_scaling(asked).sources}
+    found = {one.rests_on.id: one.rests_on.source for one in learner_scaling(asked).sources}
     assert found["T_pass"] == "interpolated"
     assert found["T_avg"] == "measured"
 

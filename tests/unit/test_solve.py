@@ -85,7 +85,7 @@ def test_what_cannot_be_told_apart_goes_to_the_fewest_cores():
     fastest = chosen.other(chosen.best)
     assert 0.5 < fastest.more["chance"] < 0.8
     assert fastest.more["pace"] == pytest.approx(100 / 80)
-    assert chosen.decide.number in ("T(1)", "T(8)")
+    assert chosen.decide.id in ("T(1)", "T(8)")
     for epsilon, name in ((0.0, "8 threads"), (0.1, "8 threads"), (0.3, "1 thread")):
         assert choose({"": problem}, "ratio", epsilon).answer.configuration.learner.name == name
 

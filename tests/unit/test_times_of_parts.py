@@ -112,7 +112,7 @@ def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gp
     there = trees(parts, platform.device("gpu0"))
     assert {tree.details["contestant"] for tree in there} == {"cupy"}
     assert {tree.draw.source for tree in there} <= {"measured", "interpolated"}
-    assert all(tree.draw.rests_on.number.startswith("tree(gpu0, cupy") for tree in there)
+    assert all(tree.draw.rests_on.id.startswith("tree(gpu0, cupy") for tree in there)
     assert all("threads" not in tree.details and set(tree.needs) == {"gpu0.memory_bytes"} for tree in there)
 
 
@@ -149,8 +149,8 @@ def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
     skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners.list(MACHINE.device("cpu"))}[2]
     assert skipped.value == 0.61  # "one call takes 0.61 s, too long for the preset"
     assert skipped.source == "measured"
-    assert "one call takes 0.61 s" in skipped.rests_on.told
-    assert "at least" in skipped.rests_on.told
+    assert "one call takes 0.61 s" in skipped.rests_on.description
+    assert "at least" in skipped.rests_on.description
 
 
 def test_nothing_is_carried_on_across_a_skipped_cell():
@@ -234,8 +234,8 @@ def test_equal_accelerators_share_a_batch_and_exchange_gradients():
                 assert one.step.value > part
                 assert one.details == {"devices": count}
                 assert one.cores == count
-                assert "nothing here has run it" in one.step.rests_on.told
-                assert one.step.rests_on.number == shared[1].step.rests_on.number
+                assert "nothing here has run it" in one.step.rests_on.description
+                assert one.step.rests_on.id == shared[1].step.rests_on.id
                 assert one.step.factor >= analytic.GPU_FACTOR
 
 
@@ -265,7 +265,7 @@ def test_actor_and_critic_on_two_devices_take_the_larger_part_and_what_they_send
     parts = unmeasured(H200, sac)
     alone, split = (one for one in parts.learners.list(gpu) if one.devices == 1 or one.details.get("split"))
     assert (split.devices, split.cores, split.step.source) == (2, 2, "modeled")
-    assert "nothing here has run it" in split.step.rests_on.told
+    assert "nothing here has run it" in split.step.rests_on.description
     batch, there = sac.learner.batch, parts.transfer_seconds
     states, actions = 4 * batch * 2 * 11, 4 * batch * 3
     sent = there("gpu0", "gpu1", states) + there("gpu0", "gpu1", actions) + 2 * there("gpu1", "gpu0", actions)
@@ -285,7 +285,7 @@ def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
     shared = {one.devices: one.step for one in parts.learners.list(H200.device("gpu0"))}
     assert (shared[1].value, shared[2].value) == (900e-6, 500e-6)
     assert (shared[1].source, shared[2].source) == ("measured", "measured")
-    assert shared[2].rests_on.number == "T_train(gpu0), 2 devices"
+    assert shared[2].rests_on.id == "T_train(gpu0), 2 devices"
     assert all(shared[count].source == "modeled" for count in shared if count > 2)
 
 
