@@ -178,6 +178,11 @@ class Record:
         return self.run.commit
 
     @property
+    def is_oversubscribed(self) -> bool:
+        """Whether there were more threads or processes than the CPUs that they were kept on."""
+        return self.threads > len(self.facts.get("affinity") or range(self.machine.get("cores", 1)))
+
+    @property
     def seconds_at_least(self) -> float:
         """Seconds of the single call that was too long to time a cell; 0 for any other record."""
         return self.low_seconds or 0.0 if self.median_seconds is None else 0.0
@@ -493,10 +498,9 @@ def how_to_measure(command: str) -> str:
 def twins(found: Iterable[Record], primitive: str = "sum_tree") -> list[tuple[float, float]]:
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
-    first, again = (  # a cell's text begins with its primitive
-        {(twin.run.key, twin.cell.partition(",")[2]): twin.seconds for twin in timed if twin.primitive == name}
-        for name in (primitive, f"{primitive}_again")
-    )
+    first = {(record.run.key, record.cell): record.seconds for record in timed if record.primitive == primitive}
+    twice = [record for record in timed if record.primitive == f"{primitive}_again"]
+    again = {(twin.run.key, dataclasses.replace(twin, primitive=primitive).cell): twin.seconds for twin in twice}
     return [(first[key], seconds) for key, seconds in again.items() if key in first]
 
 

@@ -40,11 +40,6 @@ def one_run(records: Iterable[Record], primitive: str) -> list[Record]:
     return [record for record in own if record.capacity == capacity]
 
 
-def is_oversubscribed(record: Record) -> bool:
-    """Tell whether there were more threads or processes than cores."""
-    return "oversubscribed" in (record.reason or "") or record.threads > int(record.machine.get("cores") or 1)
-
-
 def shapes(run: Iterable[Record], primitive: str) -> dict[tuple[float, int], dict[str, Record]]:
     """Group the timed runs of a mode by seconds of work and number of members, then by strategy."""
     groups: dict[tuple[float, int], dict[str, Record]] = defaultdict(dict)
@@ -176,4 +171,4 @@ def _beside(
 def _is_judged(work: float, by_strategy: Mapping[str, Record]) -> bool:
     """Tell whether threads did nothing else and had a core each."""
     record = by_strategy[AS_PRINTED]
-    return record.primitive == THREADS and not work and not is_oversubscribed(record)
+    return record.primitive == THREADS and not work and not record.is_oversubscribed

@@ -101,7 +101,7 @@ def _best_pairs(of: Part) -> list[str]:
 
 
 def _over(record: Record) -> str:
-    return ", oversubscribed" if lock_claims.is_oversubscribed(record) else ""
+    return ", oversubscribed" if record.is_oversubscribed else ""
 
 
 _whole, _percent = "{:,.0f}".format, "{:.0%}".format

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.records import Record
-from reports.claims.lock_claims import RUN, is_oversubscribed
+from reports.claims.lock_claims import RUN
 
 from .. import style
 from ..chart import Chart, Material
@@ -48,7 +48,7 @@ def shared(material: Material) -> pd.DataFrame:
         cells = [record for record in part(material.measurements, mode).cells if record.op == RUN]
         if cells:
             work = [round(1e6 * record.options["work_seconds"]) for record in cells]
-            extra = {"mode": mode, "work": work, "oversubscribed": [is_oversubscribed(record) for record in cells]}
+            extra = {"mode": mode, "work": work, "oversubscribed": [record.is_oversubscribed for record in cells]}
             parts.append(_frame(material, cells, lambda record: 1e-6).assign(**extra))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

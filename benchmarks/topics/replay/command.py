@@ -316,7 +316,7 @@ def _parallel(found: Sequence[Record], default: str) -> dict[str, Any]:
     for shape, cells in shapes.items():
         result[shape] = rows = {}
         for name, record in cells.items():
-            rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": "oversubscribed" in (record.reason or "")}
+            rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": record.is_oversubscribed}
             rows[name] |= _factors({other: cells[other] for other in BASES if other in cells and other != name}, record)
             if SUPERSEDED in record.metrics:
                 rows[name][SUPERSEDED] = record.metrics[SUPERSEDED]
