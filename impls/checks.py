@@ -56,3 +56,16 @@ def closest(word: str, known: Collection[str]) -> list[str]:
 def short(word: object) -> str:
     """The word quoted, and cut where it is long."""
     return repr(word if len(str(word)) <= 40 else f"{str(word)[:40]}...")
+
+
+def explain_missing(implementation: str, module: str) -> str:
+    """Say that a tree's implementation needs a module of another package, and how to install that.
+
+    >>> explain_missing("cupy", "cupy")
+    "Implementation 'cupy' needs the module 'cupy', which is not installed; install it with: pip install cupy-cuda13x"
+    """
+    package = "cupy-cuda13x" if module == "cupy" else module
+    return (
+        f"Implementation {implementation!r} needs the module {module!r}, which is not installed; "
+        f"install it with: pip install {package}"
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from ..checks import closest
+from ..checks import closest, explain_missing
 from .contract import SumTree, defaults_of
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -118,9 +118,7 @@ def _needing(name: str) -> Iterator[None]:
         missing = error.name or ""
         if not missing or missing.partition(".")[0] == _PACKAGE.partition(".")[0]:
             raise
-        raise NotAvailableError(
-            f"Implementation {name!r} needs the module {missing!r}, which is not installed."
-        ) from error
+        raise NotAvailableError(explain_missing(name, missing)) from error
 
 
 def _near(word: str, known: Iterable[str]) -> str:

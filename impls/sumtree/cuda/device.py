@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...checks import explain_missing
 from . import program
 from .program import Constants, Launch
 
@@ -17,7 +18,7 @@ def why_not() -> str | None:
     try:
         import cupy  # noqa: PLC0415  # heavy, and only here
     except ModuleNotFoundError as error:
-        return f"Implementation 'cupy' needs the module {error.name!r}, which is not installed."
+        return explain_missing("cupy", str(error.name))
     except ImportError as error:
         return f"Implementation 'cupy' needs CuPy, which does not load: {_first_line(error.__cause__ or error)}."
     try:
