@@ -44,7 +44,7 @@ class Accuracy:
 
 def write(checks: Iterable[Accuracy], path: Path) -> None:
     """Write all checks of a machine into one JSON file. RecordError if it cannot be written."""
-    text = "[\n" + ",\n".join(json.dumps(dataclasses.asdict(one), allow_nan=False) for one in checks) + "\n]\n"
+    text = "[\n" + ",\n".join(json.dumps(dataclasses.asdict(check), allow_nan=False) for check in checks) + "\n]\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

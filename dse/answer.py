@@ -91,7 +91,8 @@ def evidence_notes(sources: Iterable[Evidence]) -> Iterator[Note]:
     for evidence in sources:
         values = {"source": evidence.source, "told": evidence.description, "command": evidence.command}
         yield Note("evidence", {"evidence": evidence.id, **values})
-        yield from (Note("assumed", {"evidence": evidence.id, **each._asdict()}) for each in evidence.assumed)
+        for assumption in evidence.assumed:
+            yield Note("assumed", {"evidence": evidence.id, **assumption._asdict()})
 
 
 def notes_of_records(machine_note: Note | None, profile_notes: Iterable[Note]) -> tuple[Note, ...]:

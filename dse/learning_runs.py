@@ -144,7 +144,7 @@ def told_kind(run: Record) -> str:
     if report.get("hosts") == 1:
         return f"{run.options['kind']} (of one machine)"
     cores = report["cores"].values()
-    is_shared = len(cores) > len({core for each in cores for core in each})
+    is_shared = len(cores) > len({core for used in cores for core in used})
     return f"{run.options['kind']}{' (oversubscribed)' * is_shared}"
 
 
@@ -221,23 +221,26 @@ def step_rows(found: Sequence[Record]) -> list[dict[str, Any]]:
 
     A factor is the median over rounds, in each of which all were timed, with the 95 % interval of that median.
     """
-    timed = [one for one in in_order(found) if one.primitive == STEP_PRIMITIVE and one.median_seconds]
+    timed = [record for record in in_order(found) if record.primitive == STEP_PRIMITIVE and record.median_seconds]
     known = {_step_cell(record): record for record in timed}
     made = []
     for (hidden, batch, count, period), record in known.items():
-        one, part = (known.get((hidden, size, 1, 0)) for size in (batch, batch // count))
-        if count == 1 or one is None or part is None:
+        single, part = (known.get((hidden, size, 1, 0)) for size in (batch, batch // count))
+        if count == 1 or single is None or part is None:
             continue
         # Eq. 5.5, where a step has its replay on B/L records too, and weights in shared memory need no transfer.
         meeting = record.metrics["average_seconds"] / period
-        own, alone, smaller = (record.samples_seconds, one.samples_seconds, part.samples_seconds)
-        factor = median_interval([one / two / count for one, two in zip(alone, own, strict=False)])
-        exact = statistics.median([one / (less + meeting) / count for one, less in zip(alone, smaller, strict=False)])
+        own, alone, smaller = (record.samples_seconds, single.samples_seconds, part.samples_seconds)
+        factor = median_interval(
+            [one_takes / two_take / count for one_takes, two_take in zip(alone, own, strict=False)]
+        )
+        ratios = [whole / (part_takes + meeting) / count for whole, part_takes in zip(alone, smaller, strict=False)]
+        exact = statistics.median(ratios)
         made.append({
             "network": network_name(hidden), "batch": batch, "learners": count, "period": period,
-            "one_seconds": one.seconds, "seconds": record.seconds, "factor": factor.median,
+            "one_seconds": single.seconds, "seconds": record.seconds, "factor": factor.median,
             "factor_range": [factor.low, factor.high], "exact": exact,
-            "printed": 1 / (1 + count * meeting / one.seconds), "cores": record.machine["cores"],
+            "printed": 1 / (1 + count * meeting / single.seconds), "cores": record.machine["cores"],
         })  # fmt: skip
     return made
 

@@ -161,7 +161,8 @@ class Group:
         """Tell the guard whom to kill."""
         assert self._guard.stdin is not None  # it is a pipe
         with contextlib.suppress(BrokenPipeError):  # it was killed
-            self._guard.stdin.write(" ".join(str(one.process.pid) for one in self.programs if one.process) + "\n")
+            pids = [str(program.process.pid) for program in self.programs if program.process]
+            self._guard.stdin.write(f"{' '.join(pids)}\n")
             self._guard.stdin.flush()
 
     def warm(self, programs: Sequence[Program], until: float, soon: float = math.inf) -> None:
@@ -171,18 +172,19 @@ class Group:
         """
         waiting, training = list(programs), list[Program]()
         while (waiting or training) and (now := time.perf_counter()) < until:
-            if now > soon and sum(one.learns for one in self.programs) > 1:
+            if now > soon and sum(program.learns for program in self.programs) > 1:
                 break
             while waiting and len(training) < count_allowed():
                 training.append(waiting.pop(0))
                 training[-1].start()
                 self.tell()
             time.sleep(LOOK_SECONDS)
-            for one in [one for one in training if one.learns or (one.process and one.process.poll() is not None)]:
-                training.remove(one)
-                one.stop()
-        for one in training:
-            one.stop()
+            for program in [*training]:
+                if program.learns or (program.process and program.process.poll() is not None):
+                    training.remove(program)
+                    program.stop()
+        for program in training:
+            program.stop()
 
     def end(self, program: Program) -> None:
         """End a program, which has lost."""
@@ -192,7 +194,7 @@ class Group:
 
     def free(self, program: Program) -> None:
         """Let a program train on, and end all others."""
-        for other in [one for one in self.programs if one is not program]:
+        for other in [each for each in self.programs if each is not program]:
             self.end(other)
         self.programs.remove(program)
         self.tell()
@@ -226,27 +228,27 @@ def decided(
     begin = time.perf_counter()
     with exiting(), Group(programs) as group:
         room, fitting = free_bytes(), list[Program]()
-        for one in programs:
-            if sum(each.nbytes for each in fitting) + one.nbytes <= room:
-                fitting.append(one)
+        for program in programs:
+            if sum(other.nbytes for other in fitting) + program.nbytes <= room:
+                fitting.append(program)
         group.warm(fitting, begin + seconds, begin + START * seconds)
-        late = [one for one in fitting if not one.learns]
+        late = [program for program in fitting if not program.learns]
         result, reason = None, ""
-        if sum(one.learns for one in programs) < 2:
+        if sum(program.learns for program in programs) < 2:
             reason = f"fewer than two candidates had begun to learn after {time.perf_counter() - begin:.0f} s"
             reason += "; the best of the predicted ones trains"
         else:
             with contextlib.suppress(Done):  # before any round
                 result = _raced(group, late, max(begin + seconds - time.perf_counter(), TURN_SECONDS[0]), progress)
         standings = result.standings if result else ()
-        place = {one.name: at for at, one in enumerate(standings) if one.status != "failed"}
-        able = [one for one in group.programs if one.process and not one.process.poll()]
-        done = [one.name for one in able if one.process and one.process.poll() == 0]
+        place = {program.name: at for at, program in enumerate(standings) if program.status != "failed"}
+        able = [program for program in group.programs if program.process and not program.process.poll()]
+        done = [program.name for program in able if program.process and program.process.poll() == 0]
         if done:
             reason = "one had taken all its steps"
-        able.sort(key=lambda one: (one.name not in done, place.get(one.name, len(place)), -one.predicted))
+        able.sort(key=lambda winner: (winner.name not in done, place.get(winner.name, len(place)), -winner.predicted))
         if not able:
-            raise ValueError("; ".join(dict.fromkeys(f"{one.name}: {_why(one)}" for one in programs)))
+            raise ValueError("; ".join(dict.fromkeys(f"{program.name}: {_why(program)}" for program in programs)))
         settle(able[0])
         group.free(able[0])
         decision = Decided(able[0], result, reason)
@@ -273,7 +275,7 @@ def _raced(group: Group, late: Sequence[Program], seconds: float, progress: Call
 
     least, most = TURN_SECONDS
     turn = min(most, max(least, seconds / (TURNS * len(group.programs))))
-    candidates = [candidate(one) for one in group.programs]
+    candidates = [candidate(program) for program in group.programs]
     return race(candidates, [(turn,)], seconds, ZONE, block_seconds=0, memory_bytes=free_bytes(), progress=progress)
 
 
@@ -288,10 +290,11 @@ def _why(program: Program) -> str:
 def rows_of(result: Result) -> list[dict[str, Any]]:
     """The standings as plain values; ``hz``: gradient steps/s of the median turn, and those of 95 % of its turns."""
     rows = []
-    for one in result.standings:
-        turns = sorted(1 / seconds for seconds in result.blocks[one.name].values())
+    for standing in result.standings:
+        turns = sorted(1 / seconds for seconds in result.blocks[standing.name].values())
         hz = [float(f"{rate:.4g}") for rate in np.quantile(turns, (0.5, 0.025, 0.975))] if turns else None
-        ratio = [bound if math.isfinite(bound) else None for bound in one.ratio]
-        rows.append({"name": one.name, "status": one.status, "reason": one.reason, "hz": hz, "ratio": ratio})
+        ratio = [bound if math.isfinite(bound) else None for bound in standing.ratio]
+        row = {"name": standing.name, "status": standing.status, "reason": standing.reason, "hz": hz, "ratio": ratio}
+        rows.append(row)
         rows[-1]["samples"] = [float(f"{rate:.4g}") for rate in turns]
     return rows

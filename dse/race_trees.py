@@ -156,9 +156,9 @@ def _raced(
         if kept := find() if has_waited and not again else None:
             return _answered(kept, question, str(path))
         able, more = _candidates(question, prior, terms["unchecked"])
-        told = _run(question, able, limit, terms, progress)
-        record = _record(question, machine, {"asked": asked, "limit": limit, **more, **told})
-        is_kept = told["ending"] != "interrupted" and keep_race(path, record)
+        outcome = _run(question, able, limit, terms, progress)
+        record = _record(question, machine, {"asked": asked, "limit": limit, **more, **outcome})
+        is_kept = outcome["ending"] != "interrupted" and keep_race(path, record)
     return _answered(parse(record.to_json(), ""), question, str(path) if is_kept else "")  # as it is read again
 
 
@@ -187,7 +187,8 @@ def _turn(path: Path, limit: float) -> Iterator[bool]:
                     break
                 except BlockingIOError:
                     has_waited = True
-                signs = [one.stat().st_mtime_ns for one in (path, cache_folder("kernels")) if one.exists()]
+                shared = path, cache_folder("kernels")
+                signs = [place.stat().st_mtime_ns for place in shared if place.exists()]
                 if signs != seen:  # others keep races, or compile what they race
                     seen, until = signs, time.monotonic() + limit + PATIENCE_SECONDS
                 if time.monotonic() > until:
@@ -219,7 +220,8 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
             plain = kind.runs_as(question.capacity, question.batch, fanout, threads, dict(options))
             found.add(Configuration(name, plain[0], plain[1], tuple(sorted(plain[2].items()))))
     able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free", _bytes_beside(question))
-    able.sort(key=lambda one: (one != Configuration(one.contestant, DEFAULT, 1), one.threads, bytes_of(one, question)))
+    is_default = [Configuration(name, DEFAULT, 1) for name in impls.names()].__contains__
+    able.sort(key=lambda tree: (not is_default(tree), tree.threads, bytes_of(tree, question)))
     try:
         records, _ = machines.read(results, None, machines.SWEEP)
     except RecordError as error:
@@ -228,11 +230,11 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
         return able, {"candidates": len(able), "excluded": 0, "prior": ""}
     table = Table(records, unchecked)
     # Of several threads no more is known than that they cannot be faster than one by more than their number.
-    times = {one: time for one in able if (time := table.step(dataclasses.replace(one, threads=1), question))}
-    least = {one: time.seconds / math.exp(stats.Z * time.own_sigma) / one.threads for one, time in times.items()}
+    times = {tree: time for tree in able if (time := table.step(dataclasses.replace(tree, threads=1), question))}
+    least = {tree: time.seconds / math.exp(stats.Z * time.own_sigma) / tree.threads for tree, time in times.items()}
     most = HOPELESS * min((time.seconds for time in times.values()), default=math.inf)
-    surest = sorted((one for one in able if DRIFTS not in one.options), key=lambda one: least.get(one, 0.0))[:2]
-    kept = [one for one in able if one in surest or least.get(one, 0.0) <= most]
+    surest = sorted((tree for tree in able if DRIFTS not in tree.options), key=lambda tree: least.get(tree, 0.0))[:2]
+    kept = [tree for tree in able if tree in surest or least.get(tree, 0.0) <= most]
     return kept, {"candidates": len(able), "excluded": len(able) - len(kept), "prior": table.machine_key}
 
 
@@ -260,9 +262,9 @@ def _run(
         return Candidate(json.dumps(dataclasses.asdict(chosen)), make, nbytes * count)
 
     def run(trees: Sequence[Configuration], most: float, zone: float) -> Result:
-        caches, candidates = COLD_BYTES * terms["cold"], [made(one) for one in trees]
+        caches, candidates = COLD_BYTES * terms["cold"], [made(tree) for tree in trees]
         room = free_bytes() - FILL_BYTES * question.capacity
-        warm = float(np.clip(max(one.nbytes for one in candidates) / READ_BYTES, *WARM_SECONDS))
+        warm = float(np.clip(max(tree.nbytes for tree in candidates) / READ_BYTES, *WARM_SECONDS))
         return race(
             candidates,
             inputs,
@@ -277,31 +279,34 @@ def _run(
         )
 
     small = min(question.capacity, SMALL)
-    compiler.expect((_make(one, small, question.dtype) for one in able), question.batch)
-    drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
-    exact = [one for one in able if one not in drifting]
+    compiler.expect((_make(tree, small, question.dtype) for tree in able), question.batch)
+    drifting = [] if terms["allow_drift"] else [tree for tree in able if DRIFTS in tree.options]
+    exact = [tree for tree in able if tree not in drifting]
     if len(exact) < 2:
         raise ValueError(f"a race needs at least 2 trees that can be made here, not {len(exact)}; ask with --no-race")
     first = run(exact, limit * (SHARE if drifting else 1.0), ZONE)
-    told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
-    exact = [configuration_of(row) for row in told["rows"]]
-    as_exact = {one: tuple(option for option in one.options if option != DRIFTS) for one in drifting}
+    rows = _rows(first, steps)
+    outcome: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": rows}
+    exact = [configuration_of(row) for row in outcome["rows"]]
+    as_exact = {tree: tuple(option for option in tree.options if option != DRIFTS) for tree in drifting}
     # What is hopeless without drift is so with it.
-    drifting = [one for one in drifting if dataclasses.replace(one, options=as_exact[one]) in exact]
+    drifting = [tree for tree in drifting if dataclasses.replace(tree, options=as_exact[tree]) in exact]
     if drifting and first.ending != "interrupted":
         chosen = exact[0]
         second = run([chosen, *drifting], limit * (1 - SHARE), DRIFT_ZONE)
         beside = _rows(second, steps)
-        told |= {"seconds": first.seconds + second.seconds, "drifting": beside}
+        outcome |= {"seconds": first.seconds + second.seconds, "drifting": beside}
         behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
         if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
-            told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
+            outcome |= {"faster": beside[0], "gain": behind[0]["ratio"]}
     try:
         if first.ending != "interrupted":
-            told["step"] = _time_step(question, partial(fill, exact[0]), told["rows"][0]["seconds"][0], terms["cold"])
+            outcome["step"] = _time_step(
+                question, partial(fill, exact[0]), outcome["rows"][0]["seconds"][0], terms["cold"]
+            )
     except KeyboardInterrupt:
-        told["ending"] = "interrupted"
-    return told
+        outcome["ending"] = "interrupted"
+    return outcome
 
 
 def _time_step(question: Question, fill: Callable[[], SumTree], seconds: float, is_cold: bool) -> dict[str, Any]:
@@ -384,7 +389,7 @@ def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
         which = range(at * updates // steps, (at + 1) * updates // steps)
         first = (call * steps + at) * question.inserts
         inserted = [(slots[slot], ones) for slot in range(first, first + question.inserts)]
-        return uniforms[at, call], [*((indices[one, call], priorities[one, call]) for one in which), *inserted]
+        return uniforms[at, call], [*((indices[update, call], priorities[update, call]) for update in which), *inserted]
 
     return [tuple(step(call, at) for at in range(steps)) for call in range(count)], steps
 
@@ -430,35 +435,38 @@ def _touch(*steps: tuple[Any, ...]) -> None:
 def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
     """The standings of a race as plain values, the fastest first, of those that ran; bounds nobody knows are null."""
     rows = []
-    for one in (one for one in result.standings if result.blocks[one.name]):
-        samples = [float(f"{seconds / steps:.4g}") for seconds in result.blocks[one.name].values()]
-        median, low, high = (seconds / steps for seconds in one.seconds)
+    for standing in (standing for standing in result.standings if result.blocks[standing.name]):
+        samples = [float(f"{seconds / steps:.4g}") for seconds in result.blocks[standing.name].values()]
+        median, low, high = (seconds / steps for seconds in standing.seconds)
         ends = [median, max(low, min(median, *samples)), min(high, max(median, *samples))]
-        ratio = [bound if math.isfinite(bound) else None for bound in one.ratio]
-        row = {**json.loads(one.name), "status": one.status, "seconds": ends, "ratio": ratio}
-        rows.append(row | {"first_round": min(result.blocks[one.name]), "samples": samples})
+        ratio = [bound if math.isfinite(bound) else None for bound in standing.ratio]
+        row = {**json.loads(standing.name), "status": standing.status, "seconds": ends, "ratio": ratio}
+        rows.append(row | {"first_round": min(result.blocks[standing.name]), "samples": samples})
     return rows
 
 
-def _record(question: Question, machine: dict[str, Any], told: dict[str, Any]) -> Record:
+def _record(question: Question, machine: dict[str, Any], outcome: dict[str, Any]) -> Record:
     """A race as a record: the time of its choice, and all samples."""
-    row = told["rows"][0]
-    timed, (commit, dirty) = told.get("step", row), platforms.commit(Path(__file__).parent, is_told=False)
+    row = outcome["rows"][0]
+    timed, (commit, dirty) = outcome.get("step", row), platforms.commit(Path(__file__).parent, is_told=False)
     fields: dict[str, Any] = {name: row[name] for name in ("contestant", "fanout", "threads")}
     fields |= {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
     fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), timed["seconds"], strict=True))
-    fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
-    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(timed["samples"])}
-    fields |= {"primitive": "race", "utc": platforms.now(), "metrics": {"race": told}}
+    fields |= {"source": "measured", "status": "ok" if outcome["ending"] == "decided" else "unstable", "op": "step"}
+    fields |= {
+        "options": {**dict(row["options"]), "asked": outcome["asked"]},
+        "samples_seconds": tuple(timed["samples"]),
+    }
+    fields |= {"primitive": "race", "utc": platforms.now(), "metrics": {"race": outcome}}
     return Record(run=Run(commit=commit, dirty=dirty, command=platforms.command_line(), machine=machine), **fields)
 
 
 def _answered(record: Record, question: Question, kept_in: str) -> Recommendation:
     """The answer that a race's record gives, and the file that keeps it, if one does."""
-    told, busy = record.metrics["race"], record.metrics["race"].get("step", {}).get("busy", 0.0)
+    outcome, busy = record.metrics["race"], record.metrics["race"].get("step", {}).get("busy", 0.0)
     notes = (*unusual(question), *[Note("race_was_disturbed", {"busy_share": busy}, "warning")] * (busy > BUSY))
     ends = record.median_seconds, record.low_seconds, record.high_seconds
-    rows = [(row["status"], _time(row, ends, told["rows"][0])) for row in told["rows"]]
+    rows = [(row["status"], _time(row, ends, outcome["rows"][0])) for row in outcome["rows"]]
     return Recommendation(
         question=question,
         choice=rows[0][1],
@@ -467,7 +475,7 @@ def _answered(record: Record, question: Question, kept_in: str) -> Recommendatio
         machine=record.machine_key,
         notes=notes,
         results=kept_in,
-        race={**told, "utc": record.utc},
+        race={**outcome, "utc": record.utc},
     )
 
 

@@ -436,7 +436,7 @@ def in_order(found: Iterable[Stamped], utc: Callable[[Stamped], str] = operator.
     stamps keep their order.
     """
     latest = (datetime.datetime.now(datetime.UTC) + AHEAD).isoformat()
-    return sorted(found, key=lambda one: ((stamp := utc(one)) <= latest, stamp))
+    return sorted(found, key=lambda record: ((stamp := utc(record)) <= latest, stamp))
 
 
 def select(records: Iterable[Record]) -> list[Record]:
@@ -449,20 +449,22 @@ def select(records: Iterable[Record]) -> list[Record]:
     where a cell of it does.
     """
     known = in_order(records)
-    quiet = {_kind(one) for one in known if LOAD not in one.machine}
-    latest = {(one.run.key, one.cell): one for one in known if LOAD not in one.machine or _kind(one) not in quiet}
+    quiet = {_kind(record) for record in known if LOAD not in record.machine}
+    answering = [record for record in known if LOAD not in record.machine or _kind(record) not in quiet]
+    latest = {(record.run.key, record.cell): record for record in answering}
     runs: dict[tuple[Any, ...], list[Record]] = {}
-    for one in latest.values():
-        runs.setdefault(one.run.key, []).append(one)
+    for record in latest.values():
+        runs.setdefault(record.run.key, []).append(record)
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
     chosen: dict[tuple[str, str], Record] = {}
-    for one in in_order(latest.values()):
-        old = chosen.get(identity_of(one), one)
-        is_louder = one.run.code == old.run.code and old.status == "ok" and one.status != "ok"
-        if (old.run.key in noisy, not is_louder) >= (one.run.key in noisy, True):
-            chosen[identity_of(one)] = one
-    counting = {one.run.key for one in chosen.values() if one.primitive != SENTINEL or one.run.key not in noisy}
-    return [one for one in chosen.values() if one.run.key in counting]
+    for record in in_order(latest.values()):
+        old = chosen.get(identity_of(record), record)
+        is_louder = record.run.code == old.run.code and old.status == "ok" and record.status != "ok"
+        if (old.run.key in noisy, not is_louder) >= (record.run.key in noisy, True):
+            chosen[identity_of(record)] = record
+    settled = [record for record in chosen.values() if record.primitive != SENTINEL or record.run.key not in noisy]
+    counting = {record.run.key for record in settled}
+    return [record for record in chosen.values() if record.run.key in counting]
 
 
 def _kind(record: Record) -> tuple[Any, ...]:
@@ -472,8 +474,8 @@ def _kind(record: Record) -> tuple[Any, ...]:
 
 def _is_noisy(run: Sequence[Record]) -> bool:
     """Whether the records of a run were disturbed."""
-    unstable = [one.status == "unstable" for one in run if one.median_seconds is not None]
-    kinds = {one.primitive.removesuffix("_again") for one in run if one.primitive.endswith("_again")}
+    unstable = [record.status == "unstable" for record in run if record.median_seconds is not None]
+    kinds = {record.primitive.removesuffix("_again") for record in run if record.primitive.endswith("_again")}
     floor = stats.noise_floor(pair for kind in kinds for pair in twins(run, kind))
     return 2 * sum(unstable) > len(unstable) or floor > NOISY
 

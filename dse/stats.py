@@ -222,7 +222,7 @@ def front_of(points: Sequence[tuple[float, ...]]) -> list[int]:
     [0, 2]
     """
     order = sorted(range(len(points)), key=lambda here: points[here], reverse=True)  # whatever beats comes before
-    return sorted(order[position] for position in frugal([[-one for one in points[here]] for here in order]))
+    return sorted(order[position] for position in frugal([[-value for value in points[here]] for here in order]))
 
 
 def frugal(costs: Sequence[Sequence[float]]) -> list[int]:

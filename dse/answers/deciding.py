@@ -103,11 +103,11 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
 def _add_value(question: MappingQuestion, contender: Contender, key: str, value: Any) -> Contender | None:
     """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
     if key == "strategy":
-        told = json.loads(contender.settings)
-        if contender.fix["arrangement"] == "serial" or told["choice"]["strategy"] == value:
+        settings = json.loads(contender.settings)
+        if contender.fix["arrangement"] == "serial" or settings["choice"]["strategy"] == value:
             return None
-        told["choice"][KEY]["strategy"] = told["choice"]["strategy"] = value
-        return dataclasses.replace(contender, fix={**contender.fix, key: value}, settings=json.dumps(told))
+        settings["choice"][KEY]["strategy"] = settings["choice"]["strategy"] = value
+        return dataclasses.replace(contender, fix={**contender.fix, key: value}, settings=json.dumps(settings))
     own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
     return None if value == own[key] else _contender(question, {**contender.fix, key: value}, contender.processes)
 
@@ -158,17 +158,17 @@ class KeptRace:
         kept = kept_race(self.path, self.asked, limit, self.machine) if self.path.exists() else None
         return None if kept is None else {**kept.metrics["race"], "utc": kept.utc}
 
-    def keep(self, question: MappingQuestion, told: Mapping[str, Any]) -> None:
+    def keep(self, question: MappingQuestion, race: Mapping[str, Any]) -> None:
         """Keep a race as a record, where that can be done."""
-        row, workload = told["rows"][0], question.workload
+        row, workload = race["rows"][0], question.workload
         middle, low, high = row["hz"]
         commit, dirty = platforms.commit(Path(__file__).parent, is_told=False)
         record = Record(
-            source="measured", status="ok" if told["ending"] == "decided" else "unstable", primitive="race of runs",
+            source="measured", status="ok" if race["ending"] == "decided" else "unstable", primitive="race of runs",
             contestant=row["name"], op="gradient step", capacity=workload.replay.capacity,
             fanout=workload.replay.fanout, batch=workload.learner.batch, options=dict(self.asked), calls_per_sample=1,
             samples_seconds=tuple(1 / rate for rate in row["samples"]), median_seconds=1 / middle,
-            low_seconds=1 / high, high_seconds=1 / low, metrics={"race": {"asked": self.asked, **told}},
+            low_seconds=1 / high, high_seconds=1 / low, metrics={"race": {"asked": self.asked, **race}},
             run=Run(commit=commit, dirty=dirty, command=platforms.command_line(), machine=dict(self.machine)),
             utc=platforms.now(),
         )  # fmt: skip
@@ -202,10 +202,10 @@ def race_of(
 
     shown = progress if sys.stderr.isatty() else lambda spent, left: None
     with decided(programs, seconds, shown, lambda winner: settle(winner, folder)) as decision:
-        told = _write_race(decision, raced, seconds)
-        if told["ending"] in ("decided", "out of time"):
-            kept.keep(question, told)
-        yield next(contender for contender in raced if contender.name == decision.winner.name), decision.winner, told
+        race = _write_race(decision, raced, seconds)
+        if race["ending"] in ("decided", "out of time"):
+            kept.keep(question, race)
+        yield next(contender for contender in raced if contender.name == decision.winner.name), decision.winner, race
 
 
 def _write_race(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[str, Any]:
@@ -221,9 +221,9 @@ def _write_race(decision: Decided, raced: Sequence[Contender], limit: float) -> 
     return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": seconds, "load": busy.load(), "rows": rows}
 
 
-def raced_rows(told: Mapping[str, Any] | None) -> Iterator[Row]:
+def raced_rows(race: Mapping[str, Any] | None) -> Iterator[Row]:
     """Yield the configurations of a race as rows, predicted rates next to measured rates; nothing without a race."""
-    for row in told["rows"] if told else ():
+    for row in race["rows"] if race else ():
         ends = dict(zip(("value", "low", "high"), row["hz"] or (), strict=False))
         number = Estimate(**ends, rests_on=Evidence("race", "measured")) if ends else None
         predicted, ratio = row["predicted"], row["ratio"]

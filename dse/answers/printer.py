@@ -299,15 +299,15 @@ def write_unlike(found: Mapping[str, tuple[Any, Any]]) -> str:
     >>> write_unlike({"cores": (2, 8), "L3": (32 << 20, None), "vector_sets": (["avx"], [])})
     'cores (2 here, 8 there), L3 (32 MiB here, none known there) and vector instructions (only here: avx)'
     """
-    told = []
+    said = []
     for fact, (here, there) in found.items():
         if isinstance(here, list):
             sides = [f"only {side}: {', '.join(names)}" for side, names in (("here", here), ("there", there)) if names]
-            told.append(f"{FACTS[fact]} ({'; '.join(sides)})")
+            said.append(f"{FACTS[fact]} ({'; '.join(sides)})")
         else:
             mine, theirs = (str(value) if fact in COUNTED else _write_fact(value) for value in (here, there))
-            told.append(f"{FACTS.get(fact, fact)} ({mine} here, {theirs} there)")
-    return listed(told) or NO_DIFFERENCE
+            said.append(f"{FACTS.get(fact, fact)} ({mine} here, {theirs} there)")
+    return listed(said) or NO_DIFFERENCE
 
 
 def _write_fact(value: Any) -> str:
