@@ -65,7 +65,7 @@ def latest(measurements: Sequence[Record]) -> list[Record]:
     return [kept[key] for key in sorted(kept, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
 
 
-def by_kind(runs: Sequence[Record]) -> dict[Key, list[Record]]:
+def group_by_kind(runs: Sequence[Record]) -> dict[Key, list[Record]]:
     """Return the runs of each workload and kind."""
     groups: dict[Key, list[Record]] = {}
     for record in runs:
@@ -81,7 +81,7 @@ def metrics_of(runs: Sequence[Record]) -> Reached:
     alone = {_shape(run): run for run in runs if run.options["learners"] == 1}
     serial = {_seed(run): run for run in runs if run.options["kind"] == SERIAL}
     found: Reached = {}
-    for key, group in by_kind(runs).items():
+    for key, group in group_by_kind(runs).items():
         found[key] = {name: {} for name in ALL_METRICS}
         for run in group:
             for name, value in _values(run, alone.get(_shape(run)), serial.get(_seed(run))):
@@ -123,7 +123,7 @@ def figures_of(runs: Sequence[Record]) -> Reached:
         values["minutes"] = Value(seconds / 60, is_beyond)
         if first is not None and not is_beyond and not (of_first := _until_solved(first))[2]:
             values["speed-up"] = Value(of_first[1] / seconds)
-        metrics = found.setdefault((run.options["workload"], told_kind(run)), {name: {} for name in FIGURES})
+        metrics = found.setdefault((run.options["workload"], label_kind(run)), {name: {} for name in FIGURES})
         for name, value in values.items():
             metrics[name][run.options["seed"]] = value
     return found
@@ -138,7 +138,7 @@ def _until_solved(run: Record) -> tuple[int, float, bool]:
     return run.metrics["episodes"][-1], run.metrics["points"][-1][2], True
 
 
-def told_kind(run: Record) -> str:
+def label_kind(run: Record) -> str:
     """Name a run, and say where more processes than cores shared these."""
     report = run.metrics["report"]
     if report.get("hosts") == 1:
@@ -172,7 +172,7 @@ def list_unsolved(metrics: Metrics) -> list[int]:
     return [seed for seed, value in metrics.get("sample_efficiency", {}).items() if value.is_beyond]
 
 
-def over_seeds(values: Collection[Value]) -> list[Value]:
+def summarize_seeds(values: Collection[Value]) -> list[Value]:
     """Compute the median over seeds and the ends of its 95 % interval; nothing of fewer seeds than an interval takes.
 
     A seed that is beyond its number counts as infinite, so a median or an end that is infinite is beyond what it would
@@ -185,7 +185,7 @@ def over_seeds(values: Collection[Value]) -> list[Value]:
 
 def write_over_seeds(values: Collection[Value], form: str) -> str:
     """Write the median over seeds with its 95 % interval in brackets, or the values of seeds too few for one."""
-    numbers = over_seeds(values)
+    numbers = summarize_seeds(values)
     texts = [f"{'> ' * value.is_beyond}{value.number:{form}}" for value in numbers or values]
     return "{} [{}, {}]".format(*texts) if numbers else "; ".join(texts)
 
@@ -197,20 +197,20 @@ def write_metrics(metrics: Metrics, columns: Mapping[str, tuple[str, str]] = MET
     return [f"{seeds - len(list_unsolved(metrics))} of {seeds}", *texts]
 
 
-def told(records: Sequence[Record]) -> str:
+def describe(records: Sequence[Record]) -> str:
     """Tell what runs of several learners reached, and those of one; or how to measure it."""
     runs = latest(records)
-    groups, found = by_kind(runs), metrics_of(runs)
+    groups, found = group_by_kind(runs), metrics_of(runs)
     factors = [key for key, metrics in found.items() if metrics["scaling_factor"]]
     if not factors:
         return f"no such run is on record; {how_to_measure('run learning')}"
     shapes = {_shape(run) for key in factors for run in groups[key]}
     single = {key for key, group in groups.items() if shapes & set(map(_shape, group))} - set(factors)
-    said = [_reached(key, found[key]) for key in (*sorted(single), *factors)]
+    said = [_describe_reached(key, found[key]) for key in (*sorted(single), *factors)]
     return f"to a return, medians over seeds with their 95 % intervals: {'; '.join(said)}"
 
 
-def _reached(key: Key, metrics: Metrics) -> str:
+def _describe_reached(key: Key, metrics: Metrics) -> str:
     solved, _, until, *_, factor, _, _ = write_metrics(metrics)
     said = f"{', '.join(key)}: {solved} solved after {until} environment steps"
     return said + f", scaling factor {factor}" * bool(factor)
@@ -232,7 +232,7 @@ def step_rows(found: Sequence[Record]) -> list[dict[str, Any]]:
         meeting = record.metrics["average_seconds"] / period
         own, alone, smaller = (record.samples_seconds, single.samples_seconds, part.samples_seconds)
         factor = median_interval(
-            [one_takes / two_take / count for one_takes, two_take in zip(alone, own, strict=False)]
+            [alone_seconds / own_seconds / count for alone_seconds, own_seconds in zip(alone, own, strict=False)]
         )
         ratios = [whole / (part_takes + meeting) / count for whole, part_takes in zip(alone, smaller, strict=False)]
         exact = statistics.median(ratios)

@@ -286,7 +286,7 @@ def _of_rollouts(records: Sequence[Record]) -> Iterator[Claim]:
 
 def _not_run(records: Sequence[Record]) -> list[Claim]:
     """List what would take training for days."""
-    beside = learning_runs.told(records)
+    beside = learning_runs.describe(records)
     return [
         not_run(
             "Averaging weights every H steps keeps the learning of most environments (5.3.2.1, Figs. 5.10 to 5.13).",

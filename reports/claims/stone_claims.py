@@ -171,7 +171,7 @@ class Ratios:
         self._only = only
         self._figures = {
             _kind_of(group[0]): next(iter(learning_runs.figures_of(group).values()))
-            for (name, _), group in learning_runs.by_kind(runs).items()
+            for (name, _), group in learning_runs.group_by_kind(runs).items()
             if name == workload
         }
         self.kinds: list[Kind] = sorted(self._figures)

@@ -15,10 +15,10 @@ from dse.learning_runs import (
     SERIAL,
     Reached,
     figures_of,
+    label_kind,
     latest,
     list_unsolved,
     metrics_of,
-    told_kind,
     write_figures,
     write_metrics,
 )
@@ -93,7 +93,7 @@ def of_arrangements(runs: Sequence[Record]) -> pd.DataFrame:
 def of_copies(runs: Sequence[Record]) -> pd.DataFrame:
     """Return a row a figure, run and seed of copies, at the interval k that most numbers of them have."""
     own = [run for run in runs if run.options["arrangement"] == COPIES]
-    shown = {(run.options["workload"], told_kind(run)): run for run in _of_one(own) if own}
+    shown = {(run.options["workload"], label_kind(run)): run for run in _of_one(own) if own}
     rows = []
     for (workload, kind), figures in figures_of(own).items():
         if (run := shown.get((workload, kind))) is None:

@@ -199,7 +199,7 @@ def _summarize(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row for each kind of run: its seeds, and what those with a time reached."""
     reached = learning_runs.metrics_of(learning_runs.latest(found))
     rows = []
-    for key, of_kind in learning_runs.by_kind(found).items():
+    for key, of_kind in learning_runs.group_by_kind(found).items():
         seeds, metrics = {record.options["seed"] for record in of_kind}, reached.get(key, {})
         timed = metrics.get("computation_efficiency", {}).keys()
         row = {"workload": key[0], "run": key[1], "seeds": sorted(seeds), "failed": sorted(seeds - timed)}
@@ -214,7 +214,10 @@ def _to_json(row: dict[str, Any]) -> dict[str, Any]:
         return {key: None if value.is_beyond else value.number for key, value in zip(keys, values, strict=False)}
 
     metrics = {
-        name: {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, learning_runs.over_seeds(by_seed.values()))}
+        name: {
+            "by_seed": named(by_seed, by_seed.values()),
+            **named(ENDS, learning_runs.summarize_seeds(by_seed.values())),
+        }
         for name, by_seed in row["metrics"].items()
     }
     return {**row, "metrics": metrics}
