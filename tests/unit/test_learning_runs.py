@@ -9,7 +9,7 @@ from dse.learning_runs import (
     Value,
     figures_of,
     metrics_of,
-    over_seeds,
+    summarize_seeds,
     write_figures,
     write_metrics,
     write_over_seeds,
@@ -173,7 +173,7 @@ def test_a_seed_that_is_not_solved_counts_as_beyond_its_last_evaluation():
     solved, _, steps, updates, *_ = write_metrics(metrics)
     assert (solved, steps, updates) == ("2 of 5", "> 6,000 [2,000, > 6,000]", "> 5,000 [1,000, > 5,000]")
     even = [Value(10), Value(20), Value(30), Value(40, True), Value(40, True), Value(40, True)]
-    assert over_seeds(even)[0] == (35, True)  # 30 and more than 40 lie around it
+    assert summarize_seeds(even)[0] == (35, True)  # 30 and more than 40 lie around it
 
 
 def test_an_interval_holds_what_spreads_and_few_seeds_have_none():
@@ -184,7 +184,7 @@ def test_an_interval_holds_what_spreads_and_few_seeds_have_none():
     assert interval_over_seeds([1.0, 2.0, 3.0, 4.0, 5.0]) == (3.0, 1.0, 5.0)  # every 17th draw has thrice the least
     assert interval_over_seeds([math.inf] * 5) == (math.inf,) * 3
     few = [Value(1.0), Value(5.0, True)]
-    assert (over_seeds(few), write_over_seeds(few, ".1f")) == ([], "1.0; > 5.0")
+    assert (summarize_seeds(few), write_over_seeds(few, ".1f")) == ([], "1.0; > 5.0")
     assert write_over_seeds([], ".1f") == ""
 
 
