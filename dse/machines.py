@@ -17,8 +17,8 @@ from impls.files import list_files
 
 from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
+from .platforms.files import FILE, HERE, keep_to_allowed, without_gpus
 from .platforms.fingerprint import COMPILED_FOR
-from .platforms.reading import FILE, HERE, keep_to_allowed, without_gpus
 from .records import NoRecordsError, Record, how_to_measure, in_order, read_folder, read_machine
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out

@@ -33,10 +33,10 @@ from impls.terminal import aligned, plural
 from ..answer import Answer, Note, Row
 from ..estimate import SUREST_FIRST, Estimate
 from ..mapping.question import MappingQuestion, ask
-from ..platforms import Device, Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
+from ..platforms import Device, Platform, PlatformError, Quantity, checkout, leaves, load, names
+from ..platforms.files import HERE, RESULTS, copied, here, parse, path_of, read, template, text_of
+from ..platforms.platform import Leaf
 from ..platforms.quantities import ORIGINS, readable, split
-from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of
-from ..platforms.writing import copied, template
 from ..solver.problem import LOOP, PARTS
 from ..times.door import Times
 from ..times.own import FACTORS, Own
@@ -267,7 +267,7 @@ def _init(options: argparse.Namespace) -> int:
         raise PlatformError(f"{path}: is there already; {ANOTHER}")
     with refusing(path, PlatformError, ANOTHER), path.open("x", encoding="utf-8") as file:
         file.write(text)
-    left = problems(text, str(path))
+    left = parse(text, str(path))[1]
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
     print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
     return 0
@@ -276,8 +276,8 @@ def _init(options: argparse.Namespace) -> int:
 def _probe(options: argparse.Namespace) -> int:
     from ..platforms.probe import write_probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
-    if busy.refuses(options.anyway):
-        return busy.EXIT_CODE
+    if checkout.is_too_loaded(options.anyway):
+        return checkout.BUSY_EXIT_CODE
     path = options.out or here(options.results)
     with refusing(path, PlatformError, ANOTHER):
         try_to_write(path.parent)  # before half a minute of probing

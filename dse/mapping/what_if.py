@@ -8,8 +8,8 @@ from typing import Any
 from impls.checks import closest, near, short
 
 from ..platforms import Device, Platform, PlatformError, schema
+from ..platforms.files import to_toml
 from ..platforms.quantities import UNITS
-from ..platforms.writing import to_toml
 
 CORES = ("cores", "multiprocessors")
 TOTALS = ("threads", "peak_fp32_ops_per_s", "peak_int32_ops_per_s", "power_watts")

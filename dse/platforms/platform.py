@@ -1,7 +1,7 @@
 """Describe a machine as the solver sees it: devices, their memories and slices, and the links between them.
 
 Field names say SI units; every number is a ``Quantity``, which carries its origin. The fields are also the keys of a
-platform file, where a unit of the writer's choice takes the place of the SI one (``reading.py``).
+platform file, where a unit of the writer's choice takes the place of the SI one (``files.py``).
 """
 
 # ruff: noqa: RUF009  # number(), text() and table() are dataclasses.field(), with what a file may say as metadata

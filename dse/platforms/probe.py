@@ -21,12 +21,12 @@ import numpy as np
 from impls.cores import count_allowed, count_cores, read_text
 from impls.files import try_to_write
 
-from .fingerprint import command_line, data_caches, fingerprint, now, query_gpus
+from .checkout import command_line, now
+from .files import PlatformError, read, to_toml
+from .fingerprint import data_caches, fingerprint, query_gpus
 from .memory import Work, compiled, memory_reads, memory_streams
 from .platform import Cache, Device, Link, Memory, Platform
 from .quantities import Quantity
-from .reading import PlatformError, read
-from .writing import to_toml
 
 SECONDS = 27.0
 BLOCKS = 6

@@ -1,6 +1,5 @@
 """What the user's environment and settings do to what git, pip and make are asked: nothing."""
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 from benchmarks import compare, workers
 from dse import platforms
+from dse.platforms import checkout
 from impls import files
 from tests.committed import ROOT
 
@@ -119,8 +119,7 @@ def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, cap
 
 def test_what_git_says_is_shown(ours, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests have it
-    module = importlib.import_module("dse.platforms.fingerprint")  # the package has its function by that name
-    monkeypatch.setattr(module, "KEPT", (*module.KEPT, "GIT_TEST"))
+    monkeypatch.setattr(checkout, "KEPT", (*checkout.KEPT, "GIT_TEST"))
     with pytest.raises(ValueError, match=r"'HEAD'.*safe\.directory"):
         compare.resolve("HEAD", ours.folder)
 

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from dse.platforms import memory, probe
+from dse.platforms.files import parse, to_toml
 from dse.platforms.platform import leaves
 from dse.platforms.probe import Level
 from dse.platforms.quantities import Quantity
-from dse.platforms.reading import parse
-from dse.platforms.writing import to_toml
 from tests.committed import DATA
 from tests.nursery import run_python
 

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from dse import platforms
 from dse.__main__ import main
-from dse.platforms import PlatformError, load, problems
+from dse.platforms import PlatformError, load
+from dse.platforms.files import parse, path_of, template, to_toml
 from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Resources, Slice, leaves
 from dse.platforms.quantities import Quantity, readable, split
-from dse.platforms.reading import parse, path_of
 from dse.platforms.schema import BLANK
-from dse.platforms.writing import template, to_toml
 from tests.unit.test_platforms import GOOD
 
 SHIPPED = platforms.names()
@@ -36,7 +35,7 @@ def line(words):
 
 def told(text):
     """List the problems of a text, each as LINE: SENTENCE."""
-    return [f"{problem.line}: {problem.sentence}" for problem in problems(text, "mine.toml")]
+    return [f"{problem.line}: {problem.sentence}" for problem in parse(text, "mine.toml")[1]]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_order():
     text = (
         GOOD.replace("cores = 8", "coers = 8").replace("size_kib = 32", "size_kib = -1").replace('"card"\nh', '"x"\nh')
     )
-    found = problems(text, "mine.toml")
+    found = parse(text, "mine.toml")[1]
     assert [problem.line for problem in found] == sorted(problem.line for problem in found)
     assert len(found) == 4
     assert str(found[-1]).startswith(f"mine.toml:{line('to')}: a link to 'x'")

@@ -18,8 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dse.platforms.evidence import CORES
-from dse.platforms.reading import here
+from dse.platforms.checkout import CORES
+from dse.platforms.files import here
 from dse.records import Record, RecordError
 from impls.files import refusing
 from impls.terminal import print_to_stderr
