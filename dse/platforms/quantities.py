@@ -62,7 +62,7 @@ UNITS: Mapping[str, tuple[Unit, ...]] = {
 }
 """By the ending of the dataclasses' field names, which say SI units: the endings a key of a file may have instead."""
 
-COUNT = Unit("", "", Decimal(1))
+COUNT, RATIO = (Unit("", "", Decimal(1)) for _ in range(2))  # a count is whole
 
 
 def split(field: str) -> tuple[str, tuple[Unit, ...]]:
