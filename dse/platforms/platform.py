@@ -19,7 +19,7 @@ from impls.strict_toml import Field, key
 from .quantities import Quantity, split
 
 LARGEST_CACHE_BYTES = 1 << 30  # every cache is below it; one of half as much is the largest that is sold
-LEAST_MEMORY_BYTES = 1 << 20  # every memory is above it
+LEAST_MEMORY_BYTES = 1 << 20  # no memory is smaller
 LONGEST_SECONDS = 1.0  # every latency is below it
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
@@ -43,11 +43,11 @@ KINDS = {
 
 
 def number(meaning: str, default: Any = MISSING, **rules: Any) -> Any:
-    """Declare a number between two bounds, ``above`` and ``below``; ``zero``: or 0.
+    """Declare a number above 0 (``zero``: from 0 on), at ``least`` one bound and ``below`` another.
 
     ``documentation``: no estimate uses it.
     """
-    return key("number", default, meaning=meaning, **{"above": 0, "zero": False, "below": math.inf, **rules})
+    return key("number", default, meaning=meaning, **{"least": 0, "zero": False, "below": math.inf, **rules})
 
 
 def seconds(meaning: str, default: Any = MISSING, zero: bool = False) -> Any:
@@ -84,7 +84,7 @@ class Memory:
     Fields are of one core, or of all at once: there ``gather`` is the seconds between two reads that any core finishes.
     """
 
-    size_bytes: Quantity = number("how much it holds", above=LEAST_MEMORY_BYTES)
+    size_bytes: Quantity = number("how much it holds", least=LEAST_MEMORY_BYTES)
     bandwidth_bytes_per_s: Quantity | None = number("of all cores together, as a data sheet has it", None)
     latency_seconds: Quantity | None = seconds("of a read that waits for the one before", None)
     gather_seconds: Quantity | None = seconds("of one core: a read of a random line among many", None)

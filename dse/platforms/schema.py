@@ -22,7 +22,7 @@ _SOURCE: Mapping[str, Mapping[str, Any]] = {
     "note": {"meaning": "the source of the numbers, in words"},
 }
 _QUANTITY = ("value", *_SOURCE, "spread")
-_SPREAD = {"above": 0, "zero": True, "below": math.inf}
+_SPREAD = {"least": 0, "zero": True, "below": math.inf}
 
 
 def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
@@ -33,12 +33,6 @@ def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
     platform = reader.table(Platform, data, ())
     reader.check_names()
     return (None if reader.faults else platform), reader.faults
-
-
-def _show(name: str, value: float) -> str:
-    """Show a number of a field with its unit."""
-    digits, unit = readable(name, value)
-    return f"{digits} {unit.sign}" if value else "0"
 
 
 class _Reader(Reader):
@@ -113,15 +107,16 @@ class _Reader(Reader):
             return self.fault(path, f"{key} must be a number, not {self.kind_of(value)}")
         if not abs(value) <= LARGEST:  # so said, NaN is refused too
             return self.fault(path, f"{key} must be finite and at most {LARGEST:g}")
-        wrong, amount = "", to_si(value, unit)
+        amount, wrong, remedy = to_si(value, unit), "", ""
         if unit is COUNT and value != int(value):
             wrong = "a count, a whole number"
-        elif amount <= rules["above"] and not (value == 0 and rules["zero"]):
-            wrong = f"{'at least' if rules['zero'] else 'above'} {_show(field, rules['above'])}"
-        elif amount >= rules["below"]:
-            wrong = f"below {_show(field, rules['below'])}"
+        elif amount <= 0 and not (value == 0 and rules["zero"]):
+            wrong = f"{'at least' if rules['zero'] else 'above'} 0"
+        elif not rules["least"] <= amount < rules["below"]:
+            bound = ("at least", rules["least"]) if amount < rules["least"] else ("below", rules["below"])
+            digits, shown = readable(field, bound[1])
+            wrong, remedy = f"{bound[0]} {digits} {shown.sign}", f" {unit.sign}; state it in the unit of its key"
         if wrong:
-            remedy = f" {unit.sign}; state it in the unit of its key" if unit.sign else ""
             self.fault(path, f"{key} must be {wrong}, not {value:g}{remedy}")
 
     def complete(self, of: type, given: Mapping[str, Any], path: KeyPath) -> None:

@@ -79,7 +79,7 @@ def told(text):
         ('"two channels"', '"\\u001b[31m"', "bandwidth", "note must be printable text"),
         ("ff = 2000", "ff = 2000\nshell = {lut = 1001, ff = 0, bram36 = 0, uram = 0, dsp = 0}", "bram36", "1 lut more"),
         ("dsp = 20\n", "", "[[device.slice]]", "slice 'SLR0' lacks dsp"),
-        ("size_gib = 32", "size_kib = 32", "size_gib", "size_kib must be above 1 MiB, not 32 KiB; state it in"),
+        ("size_gib = 32", "size_kib = 32", "size_gib", "size_kib must be at least 1 MiB, not 32 KiB; state it in"),
         ("size_kib = 32", "size_mib = 2048", "size_kib", "size_mib must be below 1 GiB, not 2048 MiB; state it in"),
         ("alpha_us = 10", "alpha_us = 1e6", "alpha", "alpha_us must be below 1 s, not 1e+06 us; state it in"),
         ("back_alpha_us = 0\n", "", "[[link]]", "this link lacks back_alpha (_seconds, _ms, _us, _ns)"),
