@@ -20,6 +20,7 @@ states an origin of its own states its note too.
 import collections
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from impls.strict_toml import Files
 
 from . import schema
 from .fingerprint import fingerprint
-from .platform import Platform, leaves
+from .platform import Platform, leaves, name_of
 from .quantities import Quantity, in_unit, readable, split
 
 HERE = "this"  # the name of the machine that asks
@@ -71,11 +72,10 @@ def keep_to_allowed(platform: Platform) -> Platform:
     """Leave this machine's processor the cores and threads that this process may use."""
     most, devices = {"cores": count_cores(), "threads": count_allowed()}, []
     for device in platform.devices:
-        there = {name: stated for name in most if device.kind == "cpu" and (stated := getattr(device, name))}
         fewer = {
-            name: dataclasses.replace(stated, value=most[name], note=f"of {stated.value:g}: those this process may use")
-            for name, stated in there.items()
-            if stated.value > most[name]
+            name: dataclasses.replace(stated, value=limit, note=f"of {stated.value:g}: those this process may use")
+            for name, limit in most.items()
+            if (stated := getattr(device, name)) and stated.value > limit
         }
         devices.append(dataclasses.replace(device, **fewer))
     return dataclasses.replace(platform, devices=tuple(devices))
@@ -98,19 +98,13 @@ def path_of(name: str | Path, results: Path = RESULTS) -> Path:
                 f"this machine has not been probed, {path} is not there; do it with: python -m dse platform probe"
             )
         return path
-    return Path(name) if str(name) not in names() and _exists(Path(name)) else _FILES.path_of(name, HERE)
+    is_file = str(name) not in names() and os.path.exists(name)  # noqa: PTH110  # Path's raises for too long a name
+    return Path(name) if is_file else _FILES.path_of(name, HERE)
 
 
 def here(results: Path = RESULTS) -> Path:
     """Return the path of this machine's file, once it is probed."""
     return results / str(fingerprint()["key"]) / FILE
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long, or with a NUL, which nothing has
-        return False
 
 
 def template(name: str = "mine") -> str:
@@ -140,21 +134,18 @@ def to_toml(platform: Platform, comment: str = "") -> str:
 
 
 def _table(thing: Any, header: str, common: Source) -> Iterator[str]:
-    tables = []
+    tables = list[tuple[str, str, Any]]()
     for field in sorted(dataclasses.fields(thing), key=lambda field: field.metadata["shape"] == "number"):
-        value, shape = getattr(thing, field.name), field.metadata["shape"]
-        if value is None:
-            continue
-        name = field.metadata.get("key", split(field.name)[0])
-        if shape == "number":
+        value, name = getattr(thing, field.name), name_of(field)
+        path = f"{header}.{name}" if header else name
+        if isinstance(value, Quantity):
             yield _number(field.name, value, common)
-        elif shape == "text":
+        elif isinstance(value, str):
             yield f"{name} = {_text(value)}"
-        else:
-            path = f"{header}.{name}" if header else name
-            tables += (
-                [(f"[[{path}]]", path, part) for part in value] if shape == "tables" else [(f"[{path}]", path, value)]
-            )
+        elif isinstance(value, tuple):
+            tables += [(f"[[{path}]]", path, part) for part in value]
+        elif value is not None:
+            tables.append((f"[{path}]", path, value))
     if not header:
         yield f"origin = {_text(common[0])}"
         yield f"note = {_text(common[1])}"

@@ -59,7 +59,7 @@ def fingerprint() -> Mapping[str, Any]:
         **processor(read_text("/proc/cpuinfo")),
         "cores": os.cpu_count() or 1,
         "caches": _caches(),
-        **settings(),
+        **{fact: os.environ[name] for fact, name in COMPILED_FOR.items() if name in os.environ},
     }
     return {
         "key": key_of(identity),
@@ -76,11 +76,6 @@ def fingerprint() -> Mapping[str, Any]:
 def key_of(identity: Mapping[str, Any]) -> str:
     """Hash a processor with its cores and caches to ten hexadecimal digits, whatever the order of the facts."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def settings() -> dict[str, str]:
-    """Read the settings of ``COMPILED_FOR``; empty where none is set."""
-    return {fact: os.environ[name] for fact, name in COMPILED_FOR.items() if name in os.environ}
 
 
 def processor(cpuinfo: str) -> dict[str, Any]:

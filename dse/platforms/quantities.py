@@ -30,11 +30,6 @@ class Quantity:
     note: str
     spread: float | None = None
 
-    def agrees(self, other: "Quantity") -> bool:
-        """Tell whether two are no further apart than the wider of their intervals reaches; without spreads, equal."""
-        reach = max(self.value * (self.spread or 0), other.value * (other.spread or 0))
-        return abs(self.value - other.value) <= reach
-
 
 class Unit(NamedTuple):
     """A unit: the ending of its keys, its sign for a reader, and how many SI units it is."""

@@ -1,7 +1,5 @@
 """Tests of platform files: the shipped ones, the sentences about bad ones, and that nothing ever is a traceback."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,11 +157,3 @@ def test_every_key_can_be_walked_and_says_whether_an_estimate_may_rest_on_it():
     assert found["link.cpu-fpga.back_alpha"].field == "back_alpha_seconds"
     assert not found["device.fpga.clock"].documentation
     assert {path for path, leaf in found.items() if leaf.documentation} >= {"name", "title", "device.gpu.process_nm"}
-
-
-def test_quantities_agree_within_the_wider_of_their_spreads():
-    one = Quantity(value=100, origin="measured", note="n", spread=0.05)
-    assert one.agrees(dataclasses.replace(one, value=105))
-    assert not one.agrees(dataclasses.replace(one, value=106))
-    assert one.agrees(dataclasses.replace(one, value=120, spread=0.2))
-    assert not dataclasses.replace(one, spread=None).agrees(dataclasses.replace(one, value=100.1, spread=None))
