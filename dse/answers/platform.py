@@ -1,4 +1,4 @@
-"""Ask which machines there are: those that are shipped, the one that runs, and one's own.
+"""Describe machines: those that ship, the one that runs, and one's own.
 
 A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, begin with `init`, or with a
 copy of the nearest one (`init --like u200`), until `check` is content. In a file, keys end in their unit:
@@ -53,9 +53,10 @@ def add_to(commands: Any) -> None:
     actions = top.add_subparsers(required=True, metavar="ACTION", dest="action")
 
     def add(action: Callable[[argparse.Namespace], int], example: str = "", argument: str = "") -> Any:
-        """Add an action whose function has its question, and what is to be said of it, as docstring."""
-        name, about = action.__name__.strip("_"), action.__doc__ or ""
-        parser = add_command(actions, name, about.partition("?")[0].lower(), about, f"platform {name}{example}")
+        """Add an action; its help is the docstring of its function."""
+        name, (first, *_) = action.__name__.strip("_"), (action.__doc__ or "").splitlines()
+        summary = first[0].lower() + first[1:-1]
+        parser = add_command(actions, name, summary, action.__doc__, f"platform {name}{example}")
         if argument:
             parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
         parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
@@ -83,7 +84,7 @@ def add_to(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    """Which platforms are there? `this` is the machine that asks, once it is probed."""
+    """List the platforms that ship, and `this` machine once it is probed."""
     found = {name: load(name) for name in names()}
     intro = "to ask about by name, and this machine; any other is a .toml file (`init`):"
     print(f"{plural(len(found), 'platform')} {intro}")
@@ -97,7 +98,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    """What is known of a platform? Each number with its unit, its origin and a note.
+    """Show each number of a platform with its unit, its origin and a note.
 
     +- is the half-width of the interval of a measured one.
     """
@@ -146,7 +147,10 @@ def _values_of(leaf: Leaf) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Is a file right? If not, the exit code is 2, and every fault is named with its line."""
+    """Check a platform file, and name everything that is wrong with its line.
+
+    The exit code is 2 if anything is.
+    """
     path = path_of(options.file, options.results)
     platform, faults = read(path)
     if options.json:
@@ -160,7 +164,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    """How does a platform file begin? As a template with every key, its unit and its meaning, or a copy of another."""
+    """Begin a platform file: a template of every key with its unit and its meaning, or a copy of another."""
     path: Path | None = options.out or options.file
     name = path.stem if path and re.fullmatch(r"\w[\w-]*", path.stem, re.ASCII) else "mine"
     text = copied(options.like, name, options.results) if options.like else template(name)
@@ -178,7 +182,10 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    """What is this machine? A probe takes half a minute, without privileges, best while nothing else runs."""
+    """Probe this machine, and keep what it is as `this`.
+
+    It takes half a minute, without privileges, and is best done while nothing else runs.
+    """
     from ..platforms.probe import write_probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
     if checkout.is_too_loaded(options.anyway):
@@ -194,7 +201,7 @@ def _probe(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    """How long does each part of a workload take on each device, and where is that time from?"""
+    """Estimate how long each part of a workload takes on each device, and say where each time is from."""
     own = Own.read(options.times) if options.times else None
     answer = primitives_answer(ask(options.name, options.workload, results=options.results, times=own))
     print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, is_verbose=True)))
