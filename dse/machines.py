@@ -16,7 +16,7 @@ from impls.files import list_files
 
 from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
-from .platforms.files import FILE, HERE, keep_to_allowed, without_gpus
+from .platforms.files import FILE, HERE, keep_to_allowed, remove_gpus
 from .platforms.fingerprint import COMPILED_FOR
 from .records import NoRecordsError, Record, how_to_measure, in_order, read_folder, read_machine
 
@@ -110,7 +110,7 @@ def platform(
     if own not in profiled:
         remedies["profile"] = f"{how_to_measure(f'profile --workload {workload}')} (a minute)"
     there = keep_to_allowed(_named(key, own, probed, results))
-    there = there if here.get("gpus") else without_gpus(there)
+    there = there if here.get("gpus") else remove_gpus(there)
     note = _name_another(here, pool[key], ["records", "platform file"], list(remedies), list(remedies.values()))
     return there, note
 

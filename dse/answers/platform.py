@@ -26,7 +26,7 @@ from ..answer import Answer, Note, Row
 from ..estimate import SUREST_FIRST, Estimate
 from ..mapping.question import MappingQuestion, ask
 from ..platforms import Device, Platform, PlatformError, Quantity, checkout, leaves, load, names
-from ..platforms.files import HERE, RESULTS, copied, here, parse, path_of, read, template, text_of
+from ..platforms.files import HERE, RESULTS, copied, find_own_file, parse, path_of, read, template, text_of
 from ..platforms.platform import Leaf
 from ..platforms.quantities import ORIGINS, readable, split
 from ..solver.problem import LOOP, PARTS
@@ -88,7 +88,7 @@ def _list(options: argparse.Namespace) -> int:
     found = {name: load(name) for name in names()}
     intro = "to ask about by name, and this machine; any other is a .toml file (`init`):"
     print(f"{plural(len(found), 'platform')} {intro}")
-    found |= {HERE: load(HERE, options.results)} if here(options.results).is_file() else {}
+    found |= {HERE: load(HERE, options.results)} if find_own_file(options.results).is_file() else {}
     kinds = {name: ", ".join(device.kind for device in platform.devices) for name, platform in found.items()}
     rows = [[name, kinds[name], platform.title or ""] for name, platform in found.items()]
     if HERE not in found:
@@ -190,7 +190,7 @@ def _probe(options: argparse.Namespace) -> int:
 
     if checkout.is_too_loaded(options.anyway):
         return checkout.BUSY_EXIT_CODE
-    path = options.out or here(options.results)
+    path = options.out or find_own_file(options.results)
     with refusing(path, PlatformError, ANOTHER):
         platform = write_probe(path)
     print("\n".join([*write_platform(platform), "", f"written to {path}"]))

@@ -64,7 +64,7 @@ def _set_number(data: dict[str, Any], path: str, value: float) -> None:
         raise PlatformError(f"{path}: unknown key {short(key)}{near(key, MEMORY)}")
     if isinstance(table.get(key), str):
         raise PlatformError(f"{path}: {key} is a word; only numbers can be set")
-    for same in [stated for stated in table if _without_unit(stated) == _without_unit(key)]:
+    for same in [stated for stated in table if _strip_unit(stated) == _strip_unit(key)]:
         del table[same]
     table[key] = {"value": value, "origin": "assumed", "note": "as asked: what if"}
 
@@ -78,6 +78,6 @@ def _parts(table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _without_unit(key: str) -> str:
+def _strip_unit(key: str) -> str:
     endings = sorted((unit.ending for units in UNITS.values() for unit in units), key=len, reverse=True)
     return next((key.removesuffix(ending) for ending in endings if key.endswith(ending)), key)

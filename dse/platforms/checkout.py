@@ -130,9 +130,8 @@ def keep_race(path: Path, race: Record) -> bool:
         with Writer(path) as writer:
             writer.append(race)
     except (RecordError, OSError, Warning) as error:
-        warn_once(
-            f"this race is not kept, so that its question is raced again: {error}; what is damaged can be deleted"
-        )
+        again = "so that its question is raced again"
+        warn_once(f"this race is not kept, {again}: {error}; what is damaged can be deleted")
         return False
     return True
 
@@ -226,11 +225,11 @@ def _compiled(tree: ast.Module) -> bytes:
         if ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
             node.body = node.body or [ast.Pass(lineno=1, col_offset=0)]
-    return marshal.dumps(_without_places(compile(tree, "", "exec")), 2)
+    return marshal.dumps(_strip_lines(compile(tree, "", "exec")), 2)
 
 
-def _without_places(code: CodeType) -> CodeType:
-    inner = tuple(_without_places(const) if isinstance(const, CodeType) else const for const in code.co_consts)
+def _strip_lines(code: CodeType) -> CodeType:
+    inner = tuple(_strip_lines(const) if isinstance(const, CodeType) else const for const in code.co_consts)
     return code.replace(co_consts=inner, co_firstlineno=0, co_linetable=b"")
 
 
@@ -264,14 +263,12 @@ def files_at(folder: Path, commit: str, *paths: str) -> tarfile.TarFile:
 
 
 def _output(folder: Path, words: tuple[str, ...]) -> bytes:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)}
     # A monitor of files may be asked for changes, and is no part of git; the user may commit meanwhile.
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=", "-C", str(folder), *words]
-    environment["LC_ALL"] = "C"
+    settings = {**kept, "LC_ALL": "C"}
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, check=False)
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=settings, check=False)
     except OSError as error:
         raise GitError(f"git does not run ({error.strerror}); install it, or add its folder to PATH") from None
     if done.returncode:
@@ -313,9 +310,9 @@ def read_load() -> float:
     cores, average = os.cpu_count() or 1, read_load_average()
     if average <= cores / 2:
         return 0.0
-    now = sorted(_count_running() for _ in range(LOOKS))[LOOKS // 2] if PROCESSES.exists() else average - cores
-    least = float(min(average, now))
-    return least if least > cores / 2 else 0.0
+    looks = [_count_running() for _ in range(LOOKS)] if PROCESSES.exists() else [average - cores]
+    load = float(min(average, sorted(looks)[len(looks) // 2]))
+    return load if load > cores / 2 else 0.0
 
 
 def describe_load() -> str:

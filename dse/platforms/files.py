@@ -32,7 +32,7 @@ from impls.strict_toml import Files
 from . import schema
 from .fingerprint import fingerprint
 from .platform import Platform, leaves, name_of
-from .quantities import Quantity, in_unit, readable, split
+from .quantities import Quantity, from_si, readable, split
 
 HERE = "this"  # the name of the machine that asks
 RESULTS = Path("results")
@@ -81,7 +81,7 @@ def keep_to_allowed(platform: Platform) -> Platform:
     return dataclasses.replace(platform, devices=tuple(devices))
 
 
-def without_gpus(platform: Platform) -> Platform:
+def remove_gpus(platform: Platform) -> Platform:
     """Return a platform without its GPUs and their links, for a machine that has none."""
     devices = tuple(device for device in platform.devices if device.kind != "gpu")
     kept = {device.name for device in devices}
@@ -92,7 +92,7 @@ def without_gpus(platform: Platform) -> Platform:
 def path_of(name: str | Path, results: Path = RESULTS) -> Path:
     """Return the file of a platform by its name, or the path itself. PlatformError for a name that nothing has."""
     if str(name) == HERE:
-        path = here(results)
+        path = find_own_file(results)
         if not path.is_file():
             raise PlatformError(
                 f"this machine has not been probed, {path} is not there; do it with: python -m dse platform probe"
@@ -102,7 +102,7 @@ def path_of(name: str | Path, results: Path = RESULTS) -> Path:
     return Path(name) if is_file else _FILES.path_of(name, HERE)
 
 
-def here(results: Path = RESULTS) -> Path:
+def find_own_file(results: Path = RESULTS) -> Path:
     """Return the path of this machine's file, once it is probed."""
     return results / str(fingerprint()["key"]) / FILE
 
@@ -156,7 +156,7 @@ def _table(thing: Any, header: str, common: Source) -> Iterator[str]:
 
 def _number(field: str, quantity: Quantity, common: Source) -> str:
     name, unit = split(field)[0], readable(field, quantity.value)[1]
-    value = in_unit(quantity.value, unit)
+    value = from_si(quantity.value, unit)
     parts = {"value": f"{int(value)}" if value == int(value) else repr(value)}
     if (quantity.origin, quantity.note) != common:
         parts |= {"origin": _text(quantity.origin), "note": _text(quantity.note)}

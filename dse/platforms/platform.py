@@ -144,7 +144,7 @@ class Device:
     """
 
     name: str = identifier()
-    kind: str = text("kind of device, which decides its keys", choices=tuple(KINDS))
+    kind: str = text("kind of device, which decides its keys", choices=KINDS)
     model: str | None = text("the maker's name of it", None, documentation=True)
     process_nm: Quantity | None = number("of the chip, in nm", None, documentation=True)
     sockets: Quantity | None = number("processors", None, documentation=True)

@@ -96,8 +96,8 @@ class Level:
     name: str
     nbytes: int
     shared_by: int
-    alone_bytes: int
-    beside_bytes: int
+    single_thread_bytes: int
+    bytes_per_thread: int
 
 
 def levels(caches: Mapping[str, int], memory_bytes: int, threads: int) -> list[Level]:
@@ -136,12 +136,14 @@ def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell
 
 def _make_cells(level: Level, threads: int, seed: int) -> Iterator[Cell]:
     """Yield the cells of a level: by one thread, and by all where there are several."""
-    alone = memory_reads(level.alone_bytes, READS, seed) | memory_streams(level.alone_bytes)
+    alone = memory_reads(level.single_thread_bytes, READS, seed) | memory_streams(level.single_thread_bytes)
     for kind, work in alone.items():
         yield Cell((level.name, FIELDS[kind][0]), [work])
     if threads > 1:
         seeds = range(seed + 1, seed + 1 + threads)
-        beside = [memory_reads(level.beside_bytes, READS, s) | memory_streams(level.beside_bytes) for s in seeds]
+        beside = [
+            memory_reads(level.bytes_per_thread, READS, s) | memory_streams(level.bytes_per_thread) for s in seeds
+        ]
         for kind in beside[0]:
             if name := FIELDS[kind][1]:
                 yield Cell((level.name, name), [works[kind] for works in beside])
@@ -275,10 +277,10 @@ def sample_gpu(device: Any, wait: Callable[[], object], side: int = SIDE, nbytes
     source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
     few, many = (np.zeros(size, np.uint8) for size in (4, min(nbytes, SENT_BYTES)))
     away = {size.nbytes: torch.from_numpy(size).to(device) for size in (few, many)}
-    one = torch.zeros(1, device=device)
+    single = torch.zeros(1, device=device)
     calls: dict[tuple[str, str], tuple[float, Callable[[], object]]] = {
         ("device", "peak_fp32_ops_per_s"): (2 * side**3, lambda: torch.mm(left, right)),
-        ("device", "launch_seconds"): (LAUNCHES, lambda: [one.add_(1) for _ in range(LAUNCHES)]),
+        ("device", "launch_seconds"): (LAUNCHES, lambda: [single.add_(1) for _ in range(LAUNCHES)]),
         ("memory", "copy_all_cores_bytes_per_s"): (2 * nbytes, lambda: target.copy_(source)),
         ("link", "alpha_seconds"): (1, lambda: torch.from_numpy(few).to(device)),
         ("link", "beta_bytes_per_s"): (many.nbytes, lambda: torch.from_numpy(many).to(device)),

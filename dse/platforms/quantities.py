@@ -81,14 +81,14 @@ def readable(field: str, value: float) -> tuple[str, Unit]:
     """
 
     def cost(unit: Unit) -> tuple[bool, bool, int, Decimal]:
-        amount = in_unit(value, unit)
+        amount = from_si(value, unit)
         return to_si(amount, unit) != value, not 1 <= abs(amount) < 1000, len(digits(amount)), -unit.factor
 
     unit = min(split(field)[1], key=cost)
-    return digits(in_unit(value, unit)), unit
+    return digits(from_si(value, unit)), unit
 
 
-def in_unit(value: float, unit: Unit) -> float:
+def from_si(value: float, unit: Unit) -> float:
     """Convert an SI value to a unit; ``to_si`` converts it back."""
     return value if unit is COUNT else float(Decimal(repr(value)) / unit.factor)
 

@@ -130,7 +130,7 @@ def described(threads):
 
 def test_this_machine_has_the_cores_that_the_process_may_use_and_a_file_keeps_all(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "count_cores", lambda: 4)
-    path = files.here(tmp_path)
+    path = files.find_own_file(tmp_path)
     path.parent.mkdir()
     path.write_text(to_toml(described(8)))
     monkeypatch.setattr(files, "count_cores", lambda: 3)

@@ -15,7 +15,7 @@ from dse import platforms
 from dse.__main__ import main
 from dse.platforms import PlatformError, load
 from dse.platforms.files import parse, path_of, template, to_toml
-from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Slice, keys_of, leaves
+from dse.platforms.platform import KINDS, Cache, Device, DeviceKind, Link, Memory, Platform, Slice, keys_of, leaves
 from dse.platforms.quantities import Quantity, readable
 from dse.platforms.schema import BLANK
 from tests.unit.test_platforms import GOOD
@@ -109,6 +109,13 @@ def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
 )
 def test_what_a_platform_lacks_is_told(text, faults):
     assert told(text) == faults
+
+
+def test_a_kind_of_device_is_one_line_of_a_table(monkeypatch):
+    text = GOOD.replace('kind = "fpga"', 'kind = "npu"')
+    assert told(text)[-1].endswith("kind must be one of cpu, gpu, fpga, not 'npu'")
+    monkeypatch.setitem(KINDS, "npu", DeviceKind(needed=("clock_hz", "memory"), own=("slices",)))
+    assert told(text) == [f"{SECOND_DEVICE}: device 'card' lacks [device.memory], which every npu has"]
 
 
 def test_a_number_without_an_origin_is_refused():
@@ -317,6 +324,7 @@ def test_the_template_explains_every_key_by_what_ships():
             assert field.metadata["meaning"] == key[2]
             assert not key[3] or {(field.name, example) for example in key[3].split(", ")} <= known
     assert not left
+    assert set(re.findall('kind = "(.*)" ', template())) == set(KINDS)
 
 
 @pytest.mark.parametrize("name", platforms.names())

@@ -8,7 +8,7 @@ from dse import platforms
 from dse.estimate import SUREST_FIRST
 from dse.platforms import PlatformError, Quantity, leaves, load
 from dse.platforms.files import parse, path_of, to_toml
-from dse.platforms.quantities import ORIGINS, SOURCE_OF, UNITS, in_unit, readable, to_si
+from dse.platforms.quantities import ORIGINS, SOURCE_OF, UNITS, from_si, readable, to_si
 from reports.claims import rmm_points
 
 SHIPPED = platforms.names()
@@ -114,7 +114,7 @@ def test_units_are_converted_at_the_door():
 def test_a_number_survives_its_unit(pair, value):
     kind, unit = pair
     si = to_si(value, unit)
-    assert in_unit(si, unit) == pytest.approx(value, rel=1e-15)
+    assert from_si(si, unit) == pytest.approx(value, rel=1e-15)
     digits, shown = readable("x" + kind, si)
     assert to_si(float(digits), shown) == pytest.approx(si, rel=1e-5)
 
