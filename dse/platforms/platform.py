@@ -21,6 +21,7 @@ from .quantities import Quantity, split
 LARGEST_CACHE_BYTES = 1 << 30  # every cache is below it; one of half as much is the largest that is sold
 LEAST_MEMORY_BYTES = 1 << 20  # no memory is smaller
 LONGEST_SECONDS = 1.0  # every latency is below it
+BOUNDS = {"least": 0, "zero": False, "below": math.inf}  # of a number, unless it states others
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
@@ -47,7 +48,7 @@ def number(meaning: str, default: Any = MISSING, **rules: Any) -> Any:
 
     ``documentation``: no estimate uses it.
     """
-    return key("number", default, meaning=meaning, **{"least": 0, "zero": False, "below": math.inf, **rules})
+    return key("number", default, meaning=meaning, **{"documentation": False, **BOUNDS, **rules})
 
 
 def seconds(meaning: str, default: Any = MISSING, zero: bool = False) -> Any:

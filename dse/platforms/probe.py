@@ -136,17 +136,16 @@ def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell
 
 def _make_cells(level: Level, threads: int, seed: int) -> Iterator[Cell]:
     """Yield the cells of a level: by one thread, and by all where there are several."""
-    alone = memory_reads(level.single_thread_bytes, READS, seed) | memory_streams(level.single_thread_bytes)
-    for kind, work in alone.items():
+
+    def make_works(nbytes: int, seed: int) -> dict[str, Work]:
+        return memory_reads(nbytes, READS, seed) | memory_streams(nbytes)
+
+    for kind, work in make_works(level.single_thread_bytes, seed).items():
         yield Cell((level.name, FIELDS[kind][0]), [work])
-    if threads > 1:
-        seeds = range(seed + 1, seed + 1 + threads)
-        beside = [
-            memory_reads(level.bytes_per_thread, READS, s) | memory_streams(level.bytes_per_thread) for s in seeds
-        ]
-        for kind in beside[0]:
-            if name := FIELDS[kind][1]:
-                yield Cell((level.name, name), [works[kind] for works in beside])
+    every = [make_works(level.bytes_per_thread, seed + 1 + n) for n in range(threads)] if threads > 1 else []
+    for kind in every[0] if every else ():
+        if name := FIELDS[kind][1]:
+            yield Cell((level.name, name), [works[kind] for works in every])
 
 
 def quantity(name: str, blocks: Sequence[Sequence[float]], note: str) -> Quantity:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from impls.checks import near, short
 from impls.strict_toml import Faults, Field, KeyPath, Reader
 
-from .platform import KINDS, RESOURCES, Platform, Slice, keys_of, name_of
+from .platform import BOUNDS, KINDS, RESOURCES, Platform, Slice, keys_of, name_of
 from .quantities import COUNT, ORIGINS, RATIO, Quantity, Unit, readable, split, to_si
 
 BLANK = "?"  # what a template has for each value that is left to fill in
@@ -22,7 +21,6 @@ _SOURCE: Mapping[str, Mapping[str, Any]] = {
     "note": {"meaning": "the source of the numbers, in words"},
 }
 _QUANTITY = ("value", *_SOURCE, "spread")
-_SPREAD = {"least": 0, "zero": True, "below": math.inf}
 
 
 def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
@@ -85,7 +83,7 @@ class _Reader(Reader):
         for name in [name for name in parts if name not in _QUANTITY]:
             self.fault((*path, name), f"unknown key {short(name)} of {key}{near(name, _QUANTITY)}")
         if "spread" in parts:
-            self._check(parts["spread"], f"spread of {key}", path, "spread", RATIO, _SPREAD)
+            self._check(parts["spread"], f"spread of {key}", path, "spread", RATIO, {**BOUNDS, "zero": True})
         for name in _SOURCE:
             if name not in source and len(self.faults) == before:
                 self.fault(path, f"{key} has no {name}; state it next to the value, or once in its table")
