@@ -1,6 +1,6 @@
 """Describe machines: the fingerprint of the one that runs, and files that describe any."""
 
-from .checkout import GitError, command_line, commit, files_at, git, is_shallow, now
+from .checkout import command_line, commit, now
 from .files import PlatformError, load, names
 from .fingerprint import fingerprint
 from .platform import Device, Link, Memory, Platform, leaves
@@ -8,7 +8,6 @@ from .quantities import Quantity
 
 __all__ = [
     "Device",
-    "GitError",
     "Link",
     "Memory",
     "Platform",
@@ -16,10 +15,7 @@ __all__ = [
     "Quantity",
     "command_line",
     "commit",
-    "files_at",
     "fingerprint",
-    "git",
-    "is_shallow",
     "leaves",
     "load",
     "names",

@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -155,6 +156,14 @@ def quantity(name: str, blocks: Sequence[Sequence[float]], note: str) -> Quantit
     return Quantity(value=_rounded(value, DIGITS), origin="measured", note=note, spread=spread_of(blocks))
 
 
+def _quantities(samples: Samples, note: str) -> dict[str, dict[str, Any]]:
+    """Take the numbers of each part by field; ``{}`` in the note is the number of its samples."""
+    parts = defaultdict[str, dict[str, Any]](dict)
+    for (part, field), blocks in samples.items():
+        parts[part][field] = quantity(field, blocks, note.format(sum(map(len, blocks))))
+    return parts
+
+
 def spread_of(blocks: Sequence[Sequence[float]]) -> float:
     """Estimate the relative half-width of the interval in which another probe of this machine should find its median.
 
@@ -190,14 +199,8 @@ def write_probe(path: Path) -> Platform:
     if path.is_dir():
         raise IsADirectoryError(0, "it is a folder")
     _check_allowed(path)
-    shown = sys.stderr.isatty()
-    if not shown:
-        print("probing this machine takes half a minute", file=sys.stderr, flush=True)
-    platform = probe(
-        tell=lambda share: print(f"\rprobing this machine {share}", end="", file=sys.stderr) if shown else None
-    )
-    if shown:
-        print(file=sys.stderr)
+    print("probing this machine takes half a minute", file=sys.stderr, flush=True)
+    platform = probe(tell=functools.partial(print, end="\r", file=sys.stderr) if sys.stderr.isatty() else str)
     for device, link in gpus() if fingerprint()["gpus"] else ():
         platform = dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, link))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -222,12 +225,11 @@ def _check_allowed(path: Path) -> None:
 
 def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samples: Samples) -> Platform:
     """Build the platform from samples of the machine whose fingerprint is ``here``."""
-    blocks = next(iter(samples.values()))
     by = f"numba {here['packages'].get('numba')}" if compiled() else "NumPy, a call each time"
-    note = f"median of {sum(map(len, blocks))} rounds, {by}; all cores: {threads} threads added up"
-    parts: dict[str, dict[str, Any]] = {level.name: {"size_bytes": _quote(level.nbytes)} for level in found}
-    for (level_name, name), rates in samples.items():
-        parts[level_name][name] = quantity(name, rates, note)
+    note = f"median of {{}} rounds, {by}; all cores: {threads} threads added up"
+    parts = _quantities(samples, note)
+    for level in found:
+        parts[level.name]["size_bytes"] = _quote(level.nbytes)
     shared = {level.name: level.shared_by for level in found[:-1]}
     part = f", of {here['cores']} hardware threads those that the probe might use" * (threads < here["cores"])
     model = " ".join(here["cpu"].split()) or "a processor"
@@ -303,10 +305,7 @@ def sample_gpu(device: Any, wait: Callable[[], object], side: int = SIDE, nbytes
 
 def describe_gpu(name: str, facts: Any, samples: Samples, limits: Mapping[str, Any]) -> tuple[Device, Link]:
     """Build a GPU and its link from torch's properties of it and samples; ``limits`` are further numbers of it."""
-    parts: dict[str, dict[str, Any]] = {"device": {}, "memory": {}, "link": {}}
-    for (part, field), rates in samples.items():
-        note = f"median of {sum(map(len, rates))} samples by torch, arrays in memory that is not pinned"
-        parts[part][field] = quantity(field, rates, note)
+    parts = _quantities(samples, "median of {} samples by torch, arrays in memory that is not pinned")
     driver = functools.partial(_quote, by="its driver")
     units = driver(facts.multi_processor_count)
     device = Device(
