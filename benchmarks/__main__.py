@@ -21,7 +21,7 @@ from typing import Any
 
 import impls
 from dse import records
-from dse.platforms import busy
+from dse.platforms import checkout
 from dse.records import RecordError
 from impls.checks import near, short
 from impls.exits import is_foreseen
@@ -62,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {explained}", file=sys.stderr)
         return 2
     options = None if words[0] in ELSEWHERE else _parser().parse_args(words)
-    if _measures(words) and busy.refuses("--anyway" in words):
-        return busy.EXIT_CODE
+    if _measures(words) and checkout.is_too_loaded("--anyway" in words):
+        return checkout.BUSY_EXIT_CODE
     try:
         return _call(words) if options is None else int(options.run(options))
     except (RecordError, TrainingError, ValueError, WorkerError) as error:

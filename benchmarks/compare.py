@@ -35,7 +35,8 @@ from typing import Any
 import numpy as np
 
 from dse import records, stats
-from dse.platforms import GitError, commit, files_at, fingerprint, git, is_shallow
+from dse.platforms import commit, fingerprint
+from dse.platforms.checkout import GitError, files_at, git, is_shallow
 from dse.records import Record, RecordError
 from impls.files import lock
 from impls.terminal import Progress, plural

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dse import platforms, records, stats
-from dse.platforms import busy
-from dse.platforms.evidence import answers, evidence_here, is_done
+from dse.platforms import checkout
+from dse.platforms.checkout import evidence_here, is_done, is_evidence
 from dse.records import Record, Run, Status
 from impls.terminal import Progress, plural
 
@@ -37,7 +37,7 @@ Cell = TypeVar("Cell")
 
 def _machine() -> dict[str, Any]:
     """Describe the machine, and the load on it where others disturb."""
-    return {**platforms.fingerprint(), **({records.LOAD: busy.load()} if busy.load() else {})}
+    return {**platforms.fingerprint(), **({records.LOAD: checkout.read_load()} if checkout.read_load() else {})}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Stamp:
     def known(self, path: Path) -> list[Record]:
         """Read the records of a file that answer what this run asks for; none where there is no file."""
         kept = records.read_file(path) if path.exists() else []
-        return [record for record in kept if answers(record.machine, self.machine)]
+        return [record for record in kept if is_evidence(record.machine, self.machine)]
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ import numpy as np
 
 import impls
 from dse.platforms import memory
-from dse.platforms.evidence import CORES
+from dse.platforms.checkout import CORES
 from dse.records import Record
 from impls.cores import check_free
 

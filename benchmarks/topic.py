@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dse.platforms import busy
+from dse.platforms import checkout
 from dse.records import Record
 
 from .arguments import add_common, parser_of
@@ -214,8 +214,8 @@ def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
     topic = kind(options)
     if topic.print_only():
         return 0
-    if not options.dry_run and busy.refuses(options.anyway):
-        return busy.EXIT_CODE
+    if not options.dry_run and checkout.is_too_loaded(options.anyway):
+        return checkout.BUSY_EXIT_CODE
     path, tally = file_of(options, topic.file), Tally(0)
     parts = topic.parts()
     for part in parts:

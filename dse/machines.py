@@ -9,16 +9,15 @@ it counts as the same processor where the name is the same, after those that are
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from impls.files import list_files
 
 from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
+from .platforms.files import FILE, HERE, keep_to_allowed, remove_gpus
 from .platforms.fingerprint import COMPILED_FOR
-from .platforms.reading import FILE, HERE, keep_to_allowed, without_gpus
 from .records import NoRecordsError, Record, how_to_measure, in_order, read_folder, read_machine
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
@@ -27,50 +26,50 @@ DEVICE = "device"  # the fact of a record that its tree was on a GPU
 UNSET = "unset"  # a setting that has numba compile for another processor
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Records that a question needs of a machine: their name, which records show them, and how to measure them."""
-
-    what: str
-    shows: Callable[[Record], bool]
-    command: str
-    takes: str
-
-
 def _is_sweep(record: Record) -> bool:
     timed = record.source == "measured" and record.median_seconds is not None
     return timed and record.primitive == "sum_tree" and record.op in ("draw", "update")
 
 
-SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
-ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 minutes")
+class Needed(NamedTuple):
+    """Records that a question needs of a machine: their name, and whether a record is one of them."""
+
+    name: str
+    includes: Callable[[Record], bool]
 
 
-def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Record], Note | None]:
+SWEEP, ANYTHING = Needed("sweep", _is_sweep), Needed("records", lambda record: True)
+MEASURE_SWEEP = "sweep --preset quick"
+
+
+def read(results: Path, machine: str | None, needed: Needed) -> tuple[list[Record], Note | None]:
     """Return (a machine's evidence, a note that names it where this machine has none of its own).
 
     ``machine``: the key of the one to read, and of no other. A machine without a GPU takes no answer about trees from
     records of trees on one. RecordError if there is nothing to read.
     """
-    if machine is not None:
-        return read_folder(results, machine, here=str(fingerprint()["key"])), None
     here = fingerprint()
-    is_on_cpu = wanted is SWEEP and not here.get("gpus")
+    if machine is not None:
+        return read_folder(results, machine, here=str(here["key"])), None
+    is_on_cpu = needed is SWEEP and not here.get("gpus")
 
     def keep(records: Iterable[Record]) -> list[Record]:
         return [record for record in records if not (is_on_cpu and DEVICE in record.facts)]
 
     own = keep(read_machine(results, str(here["key"])))
-    if any(map(wanted.shows, own)):
+    if any(map(needed.includes, own)):
         return own, None
-    records = keep(read_folder(results))
-    known = _facts(one for one in records if wanted.shows(one))
+    records, how = keep(read_folder(results)), how_to_measure(MEASURE_SWEEP)
+    known = _facts(filter(needed.includes, records))
     if not known:
-        raise NoRecordsError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
+        raise NoRecordsError(f"{results}: no {needed.name} of any machine here; {how}")
     key = nearest(here, known)
-    remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
-    note = _name_another(here, known[key], ["records"], [wanted.what], [remedy])
-    return [one for one in records if one.machine_key == key], note
+    note = _name_another(here, known[key], ["records"], [needed.name], [f"{how} (4 minutes)"])
+    return [record for record in records if record.machine_key == key], note
+
+
+def _is_profile(record: Record) -> bool:
+    return record.primitive == "training"
 
 
 def platform(
@@ -92,10 +91,10 @@ def platform(
     own = str(here["key"])
     if machine is not None:
         return _named(machine, own, probed, results), None
-    if own in probed and any(one.primitive == "training" for one in read_machine(results, own)):
+    if own in probed and any(map(_is_profile, read_machine(results, own))):
         return load(HERE, results), None
     records = read_folder(results) if list_files(results, "**/*.jsonl") else []
-    profiled = _facts(one for one in records if one.primitive == "training")
+    profiled = _facts(filter(_is_profile, records))
     pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
     if own in pool or (own in probed and not pool):
@@ -111,7 +110,7 @@ def platform(
     if own not in profiled:
         remedies["profile"] = f"{how_to_measure(f'profile --workload {workload}')} (a minute)"
     there = keep_to_allowed(_named(key, own, probed, results))
-    there = there if here.get("gpus") else without_gpus(there)
+    there = there if here.get("gpus") else remove_gpus(there)
     note = _name_another(here, pool[key], ["records", "platform file"], list(remedies), list(remedies.values()))
     return there, note
 
@@ -156,8 +155,8 @@ def distance(here: Facts, there: Facts) -> tuple[float, ...]:
         float(any(here.get(fact) != there.get(fact) for fact in COMPILED_FOR)),
         float(None not in steppings and steppings[0] != steppings[1]),
         float(not is_same_name),
-        _apart(here.get("cores"), there.get("cores")),
-        sum(_apart(*sizes) for sizes in _cache_sizes(here, there).values()),
+        _distance_of_logs(here.get("cores"), there.get("cores")),
+        sum(_distance_of_logs(*sizes) for sizes in _cache_sizes(here, there).values()),
     )
 
 
@@ -171,8 +170,7 @@ def differences(here: Facts, there: Facts) -> dict[str, tuple[Any, Any]]:
         stated["GPUs"] = len(here["gpus"]), len(there["gpus"])
     mine, theirs = here.get("vector_sets"), there.get("vector_sets")
     if mine and theirs:
-        only = [one for one in mine if one not in theirs], [one for one in theirs if one not in mine]
-        stated["vector_sets"] = only
+        stated["vector_sets"] = [name for name in mine if name not in theirs], [n for n in theirs if n not in mine]
     known = {fact: pair for fact, pair in stated.items() if None not in pair}
     known |= {name: (here.get(fact, UNSET), there.get(fact, UNSET)) for fact, name in COMPILED_FOR.items()}
     return {fact: pair for fact, pair in (known | _cache_sizes(here, there)).items() if pair[0] != pair[1]}
@@ -184,17 +182,17 @@ def _cache_sizes(here: Facts, there: Facts) -> dict[str, tuple[int | None, int |
     return {level: (mine.get(level), theirs.get(level)) for level in sorted({*mine, *theirs})}
 
 
-def _apart(one: float | None, other: float | None) -> float:
-    """Return |ln(one / other)|; a number that only one of them states counts as twice as far."""
-    if one and other:
-        return abs(math.log(one / other))
-    return math.log(2) if one or other else 0.0
+def _distance_of_logs(here: float | None, there: float | None) -> float:
+    """Return |ln(here / there)|; a number that only one of them states counts as a factor of 2."""
+    if here and there:
+        return abs(math.log(here / there))
+    return math.log(2) if here or there else 0.0
 
 
 def _facts(records: Iterable[Record]) -> dict[str, Facts]:
     """Collect the facts of each machine, by key, from its latest record; the machine measured last comes first."""
-    latest = {one.machine_key: one for one in in_order(records) if one.machine_key}
-    return {one.machine_key: one.machine for one in reversed(in_order(latest.values()))}
+    latest = {record.machine_key: record for record in in_order(records) if record.machine_key}
+    return {record.machine_key: record.machine for record in reversed(in_order(latest.values()))}
 
 
 def _name_another(here: Facts, there: Facts, what: list[str], lacks: list[str], how: list[str]) -> Note:

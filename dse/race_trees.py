@@ -31,7 +31,8 @@ from impls.sumtree.registry import options_of
 from . import machines, platforms, stats
 from .answer import Note
 from .estimate import Estimate, Evidence
-from .platforms.reading import RESULTS
+from .platforms.checkout import evidence_here, find_race, keep_race
+from .platforms.files import RESULTS
 from .records import NoRecordsError, Record, RecordError, Run, parse
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
@@ -143,13 +144,11 @@ def _raced(
         raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
     if results and os.path.isfile(results):  # noqa: PTH113  # Path's raises where it may not look
         raise RecordError(f"{results}: is a file, and races are kept in a folder; name another")
-    from .platforms.evidence import evidence_here, keep_race, kept_race  # noqa: PLC0415  # looks which cores there are
-
     here = platforms.fingerprint()
     machine: dict[str, Any] = {**here, "evidence": evidence_here(__name__)}
     path, asked = file_of_races(str(here["key"]), results), {**dataclasses.asdict(question), **terms}
     prior = RESULTS if results is None else Path(results or os.devnull)
-    find = partial(kept_race, path, asked, limit, machine)
+    find = partial(find_race, path, asked, limit, machine)
     if kept := None if again else find():
         return _answered(kept, question, str(path))
     with _turn(path, limit) as has_waited:

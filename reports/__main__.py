@@ -20,8 +20,8 @@ from typing import Any
 
 from dse import machines
 from dse.answers.printer import say
-from dse.platforms.evidence import read_races
-from dse.platforms.reading import RESULTS
+from dse.platforms.checkout import read_races
+from dse.platforms.files import RESULTS
 from dse.race_trees import file_of_races
 from dse.records import Record, RecordError
 from dse.times.profile import evidence

@@ -24,7 +24,7 @@ from dse.mapping.answer import MappingAnswer, build_answer, lacking
 from dse.mapping.build import build
 from dse.mapping.question import IMPLEMENTATIONS, with_values
 from dse.platforms import Device, Platform, PlatformError
-from dse.platforms.reading import FILE, RESULTS
+from dse.platforms.files import FILE, RESULTS
 from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.times import analytic

@@ -13,7 +13,7 @@ from typing import Any
 import dse
 from dse import Record, stats
 from dse.learning_runs import Value, write_over_seeds
-from dse.platforms import GitError, git
+from dse.platforms.checkout import GitError, git
 from dse.records import in_order, twins
 from impls.files import list_files
 from impls.sumtree.registry import names, options_of, traits

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dse
-from dse.platforms import GitError, files_at
+from dse.platforms.checkout import GitError, files_at
 from impls.cores import count_allowed
 
 from . import readme_tables, style, tidy

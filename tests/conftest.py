@@ -11,7 +11,7 @@ from hypothesis import settings
 
 import dse
 import impls
-from dse.platforms import busy
+from dse.platforms import checkout
 from impls.cores import allowed_cpus
 from impls.sumtree.cuda import device, emulation
 from tests import branches, durations, fake_cupy
@@ -67,7 +67,7 @@ def _idle(request):
     """Let a test's own process find no load on the machine, whatever runs there, but in the tests about that."""
     with pytest.MonkeyPatch.context() as patches:
         if request.module.__name__ != "tests.system.test_busy":
-            patches.setattr(busy, "load", lambda: 0.0)
+            patches.setattr(checkout, "read_load", lambda: 0.0)
         yield
 
 

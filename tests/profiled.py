@@ -9,7 +9,7 @@ from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from benchmarks.topics.profile.cells import PRESETS, Preset, groups, options_of
 from dse import platforms
-from dse.platforms.writing import to_toml
+from dse.platforms.files import to_toml
 from dse.records import Writer
 from impls.training import load
 from tests.committed import RESULTS

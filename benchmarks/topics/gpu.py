@@ -24,7 +24,7 @@ from typing import Any
 
 import impls
 from dse import platforms
-from dse.platforms.evidence import answers
+from dse.platforms.checkout import is_evidence
 from dse.records import Record, RecordError
 
 from ..arguments import add_numbers
@@ -197,7 +197,7 @@ class _Check(Topic):
         path = file_of(self.options, CHECK_FILE)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it was damaged
             kept = json.loads(path.read_text())
-            self.outcome = kept if answers(kept["machine"], self.stamp.machine) and not kept["wrong"] else {}
+            self.outcome = kept if is_evidence(kept["machine"], self.stamp.machine) and not kept["wrong"] else {}
         if not self.outcome:
             self.outcome = self._compare()
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.platforms.evidence import CORES
+from dse.platforms.checkout import CORES
 from dse.records import Record
 from impls import replay as replays
 from impls.replay import Replay

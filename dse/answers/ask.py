@@ -21,7 +21,7 @@ from ..mapping.question import FIX, Asked, answer_question, explain_choice
 from ..mapping.question import ask as ask_mapping
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
-from ..platforms.reading import HERE, RESULTS
+from ..platforms.files import HERE, RESULTS
 from ..solver.law import Objective
 from ..solver.problem import ProblemError
 from ..times.platform_trees import ModeledChoice, choose

@@ -24,8 +24,8 @@ from ..answer import Row
 from ..estimate import Estimate, Evidence
 from ..mapping.answer import MappingAnswer
 from ..mapping.question import MappingQuestion, answer_question
-from ..platforms import busy
-from ..platforms.evidence import evidence_here, keep_race, kept_race
+from ..platforms import checkout
+from ..platforms.checkout import evidence_here, find_race, keep_race
 from ..race_runs import FILE, ZONE, Decided, Program, decided, rows_of
 from ..records import Record, Run
 from ..solver.problem import ProblemError
@@ -155,7 +155,7 @@ class KeptRace:
 
     def race(self, limit: float = 0.0) -> Mapping[str, Any] | None:
         """The race that answers, decided or of as many seconds; None where there is none."""
-        kept = kept_race(self.path, self.asked, limit, self.machine) if self.path.exists() else None
+        kept = find_race(self.path, self.asked, limit, self.machine) if self.path.exists() else None
         return None if kept is None else {**kept.metrics["race"], "utc": kept.utc}
 
     def keep(self, question: MappingQuestion, race: Mapping[str, Any]) -> None:
@@ -218,7 +218,8 @@ def _write_race(decision: Decided, raced: Sequence[Contender], limit: float) -> 
     rows.sort(key=lambda row: row["name"] != decision.winner.name)
     ending = decision.reason or (result.ending if result else "")
     seconds = result.seconds if result else 0.0
-    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": seconds, "load": busy.load(), "rows": rows}
+    load = checkout.read_load()
+    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": seconds, "load": load, "rows": rows}
 
 
 def raced_rows(race: Mapping[str, Any] | None) -> Iterator[Row]:

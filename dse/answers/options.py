@@ -18,7 +18,7 @@ from impls.training.environments import check_spaces, warn_of_code
 from ..mapping.options import ARRANGEMENT
 from ..mapping.question import FIX, FREE, MappingQuestion, ask
 from ..platforms import names
-from ..platforms.reading import HERE, RESULTS
+from ..platforms.files import HERE, RESULTS
 from ..records import has_benchmarks
 from ..solver.law import EPSILONS
 from .printer import WIDTH

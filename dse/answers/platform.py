@@ -1,11 +1,4 @@
-"""Ask which machines there are: those that are shipped, the one that runs, and one's own.
-
-list        the platforms there are
-show        one of them, number by number, each with its unit, its origin and a note
-check       whether a file is right; names everything that is wrong, with line numbers
-init        write a platform file to fill in, or a copy of one that is there
-probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
-estimate    how long each part of a workload takes on each device, and where that time is from
+"""Describe machines: those that ship, the one that runs, and one's own.
 
 A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, begin with `init`, or with a
 copy of the nearest one (`init --like u200`), until `check` is content. In a file, keys end in their unit:
@@ -22,21 +15,20 @@ import itertools
 import json
 import re
 import shlex
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from impls.files import refusing, try_to_write
+from impls.files import refusing
 from impls.terminal import aligned, plural
 
 from ..answer import Answer, Note, Row
 from ..estimate import SUREST_FIRST, Estimate
 from ..mapping.question import MappingQuestion, ask
-from ..platforms import Device, Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
+from ..platforms import Device, Platform, PlatformError, Quantity, checkout, leaves, load, names
+from ..platforms.files import HERE, RESULTS, copied, find_own_file, parse, path_of, read, template, text_of
+from ..platforms.platform import Leaf
 from ..platforms.quantities import ORIGINS, readable, split
-from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of
-from ..platforms.writing import copied, template
 from ..solver.problem import LOOP, PARTS
 from ..times.door import Times
 from ..times.own import FACTORS, Own
@@ -46,82 +38,6 @@ from .options import add_command
 from .printer import write
 
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
-
-
-def add_estimate(parser: argparse.ArgumentParser) -> None:
-    """Add what a table of primitives is asked with, besides the platform."""
-    add = parser.add_argument
-    add("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
-    add(
-        "--times", type=Path, metavar="FILE", help="times of your own, looked up first; see: python -m dse times --help"
-    )
-    add("--json", action="store_true", help="print JSON instead of text")
-
-
-def run_estimate(options: argparse.Namespace) -> int:
-    """Print the table of primitives: of each part on each device the fastest of its surest times, or what it lacks."""
-    own = Own.read(options.times) if options.times else None
-    answer = primitives_answer(ask(options.name, options.workload, results=options.results, times=own))
-    print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, is_verbose=True)))
-    return 0
-
-
-def primitives_answer(question: MappingQuestion) -> Answer:
-    """Return the table of primitives [Zhang2023, VI-A3]: a row for each part on each device, its source and its range.
-
-    A note of the level "first" has the command that measures what nobody timed. Where a part has no time on
-    a device, its row says what is missing.
-    """
-    parts, rows, commands = question.parts(), list[Row](), dict[str, dict[str, str]]()
-    for part, device, time in _primitives(question, parts):
-        if isinstance(time, str):
-            rows.append(Row({"part": part, "device": device}, None, "s", {"lacks": time}))
-            continue
-        rows.append(Row({"part": part, "device": device}, time, "s"))
-        if time.source in ("modeled", "extrapolated"):
-            number = time.rests_on.id
-            place = f"{part} on {device}" if part in PARTS else number
-            commands.setdefault(time.rests_on.command, {})[f"the {place}"] = number
-    named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
-    notes = list[Note]()
-    for command, places in commands.items():
-        values = {"evidence": ", ".join(dict.fromkeys(places.values())), "of": list(places), "how": command}
-        kind = "state_time" if not command else "measure_to_be_sure" if question.tables[0] else "measure_there"
-        notes.append(Note(kind, values, "first"))
-    return Answer(named, Row(named, says="primitives"), tuple(rows), notes=tuple(notes))
-
-
-def _primitives(question: MappingQuestion, parts: Times) -> Iterator[tuple[str, str, Estimate | str]]:
-    """(part, device, the fastest of its surest times there, or what is lacking)."""
-    yield "actors", parts.cpu.name, parts.actors.step(1)
-    for part, device in itertools.product(LOOP, question.platform.devices):
-        try:
-            times = list(_times(parts, part, device))
-        except PlatformError as error:
-            yield part, device.name, str(error)
-            continue
-        surest = min(times, key=lambda time: (SUREST_FIRST.index(time.source), time.value), default="nothing fits")
-        yield part, device.name, surest
-    try:
-        ways = next(iter(question.built().problems.values())).ways
-    except PlatformError:  # whose sentence a row above has
-        return
-    for (source, target), hops in ways.items():
-        for hop in hops if len(hops) == 1 else ():
-            seconds = hop.alpha_seconds + parts.batch_bytes * hop.seconds_per_byte
-            yield f"send a batch to {target}", source, Estimate.within(seconds, 1.0, hop.rests_on)
-
-
-def _times(parts: Times, part: str, device: Device) -> Iterator[Estimate]:
-    if part == "learner":
-        yield from (learner.step for learner in parts.learners.list(device) if learner.devices == 1)
-    elif part == "storage":
-        yield from [parts.rows_moved(device)] if device.memory or parts.stated("storage", device) else []
-    else:
-        yield from (tree.draw if part == "sampling" else tree.update for tree in trees(parts, device))
-
-
-WIDTH = 120
 ANOTHER = "name another file with --out"
 
 
@@ -136,104 +52,93 @@ def add_to(commands: Any) -> None:
     top = add_command(commands, "platform", "which machines there are", __doc__, "platform show u200")
     actions = top.add_subparsers(required=True, metavar="ACTION", dest="action")
 
-    def add(
-        name: str, run: Any, asked: str, more: str, example: str = "", argument: str = ""
-    ) -> argparse.ArgumentParser:
-        question = f"{asked.capitalize()}? {more}"
-        parser = add_command(actions, name, asked, question, f"platform {name}{example}")
+    def add(action: Callable[[argparse.Namespace], int], example: str = "", argument: str = "") -> Any:
+        """Add an action; its help is the docstring of its function."""
+        name, (first, *_) = action.__name__.strip("_"), (action.__doc__ or "").splitlines()
+        summary = first[0].lower() + first[1:-1]
+        parser = add_command(actions, name, summary, action.__doc__, f"platform {name}{example}")
         if argument:
             parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
         parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
-        parser.set_defaults(run=run)
-        return parser
+        parser.set_defaults(run=action)
+        return parser.add_argument
 
-    add("list", _list, "which platforms are there", "`this` is the machine that asks, once it is probed.")
-    asked, more = "what is known of a platform", "Each number with its unit; +- is the half-width of a measured one."
-    show = add("show", _show, asked, more, " u200", "NAME")
-    more = "If not, the exit code is 2, and every fault is named with its line."
-    check = add("check", _check, "is a file right", more, " u200", "FILE")
-    show.add_argument("--toml", action="store_true", help="print its file, comments included")
-    for parser in (show, check):
-        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    more = "A template with every key, its unit and its meaning, or a copy of another."
-    init = add("init", _init, "how does a platform file begin", more, " --like u200")
-    init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
-    init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
-    init.add_argument("--out", type=Path, metavar="FILE", help="the same")
-    asked = "how long does each part of a workload take on each device, and where is that time from"
-    add_estimate(add("estimate", run_estimate, asked, "", " u200 --workload hopper_ddpg", "NAME"))
-    probe = add("probe", _probe, "what is this machine", "It takes half a minute, best while nothing else runs.")
-    probe.add_argument("--anyway", action="store_true", help="measure although other processes keep the machine busy")
-    probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
+    json_help = "print JSON instead of text"
+    add(_list)
+    option = add(_show, " u200", "NAME")
+    option("--toml", action="store_true", help="print its file, comments included")
+    option("--json", action="store_true", help=json_help)
+    add(_check, " u200", "FILE")("--json", action="store_true", help=json_help)
+    option = add(_init, " --like u200")
+    option("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
+    option("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
+    option("--out", type=Path, metavar="FILE", help="the same")
+    option = add(_estimate, " u200 --workload hopper_ddpg", "NAME")
+    option("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
+    own = "times of your own, looked up first; see: python -m dse times --help"
+    option("--times", type=Path, metavar="FILE", help=own)
+    option("--json", action="store_true", help=json_help)
+    option = add(_probe)
+    option("--anyway", action="store_true", help="measure although other processes keep the machine busy")
+    option("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 
 
 def _list(options: argparse.Namespace) -> int:
-    rows = [_row(name, load(name)) for name in names()]
-    print(
-        f"{plural(len(rows), 'platform')} to ask about by name, and this machine; any other is a .toml file (`init`):"
-    )
-    if here(options.results).is_file():
-        rows.append(_row(HERE, load(HERE, options.results)))
-    else:
+    """List the platforms that ship, and `this` machine once it is probed."""
+    found = {name: load(name) for name in names()}
+    intro = "to ask about by name, and this machine; any other is a .toml file (`init`):"
+    print(f"{plural(len(found), 'platform')} {intro}")
+    found |= {HERE: load(HERE, options.results)} if find_own_file(options.results).is_file() else {}
+    kinds = {name: ", ".join(device.kind for device in platform.devices) for name, platform in found.items()}
+    rows = [[name, kinds[name], platform.title or ""] for name, platform in found.items()]
+    if HERE not in found:
         rows.append([HERE, "", "this machine; not probed yet: python -m dse platform probe"])
     print("\n".join(aligned(rows)))
     return 0
 
 
-def _row(name: str, platform: Platform) -> list[str]:
-    return [name, ", ".join(device.kind for device in platform.devices), platform.title or ""]
-
-
 def _show(options: argparse.Namespace) -> int:
+    """Show each number of a platform with its unit, its origin and a note.
+
+    +- is the half-width of the interval of a measured one.
+    """
     if options.toml and options.json:
         raise PlatformError("--toml and --json exclude each other; leave one of them out")
     if options.toml:
         print(text_of(path_of(options.name, options.results)), end="")
-        return 0
-    platform = load(options.name, options.results)
-    if options.json:
-        print(json.dumps([_leaf_values(leaf) for leaf in leaves(platform)], ensure_ascii=False))
+    elif options.json:
+        values = [_values_of(leaf) for leaf in leaves(load(options.name, options.results))]
+        print(json.dumps(values, ensure_ascii=False))
     else:
-        print(text(platform))
+        print("\n".join(write_platform(load(options.name, options.results))))
     return 0
 
 
-def text(platform: Platform) -> str:
-    """Lay out a table for each device, memory, slice and link; a note as the one above it is a ditto mark."""
+def write_platform(platform: Platform) -> Iterator[str]:
+    """Write a table for each device, memory, slice and link; a note as the one above it is a ditto mark."""
     tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+    above, origins = ("", ""), list[str]()
     for leaf in leaves(platform):
         table, _, key = leaf.path.rpartition(".")
         words, rows = tables.setdefault(table, ([], []))
         if isinstance(leaf.value, str):
             words.append(leaf.value)
-        else:
-            rows.append([key, *_value(leaf), leaf.value.origin, leaf.value.note])
-    origins = [leaf.value.origin for leaf in leaves(platform) if isinstance(leaf.value, Quantity)]
-    counts = [f"{origins.count(origin)} {origin}" for origin in ORIGINS if origin in origins]
-    lines = [f"{'; '.join(tables.pop('')[0])}: {plural(len(origins), 'number')}, {', '.join(counts)}"]
-    widths = [max(len(row[column]) for _, rows in tables.values() for row in rows) for column in range(4)]
+            continue
+        digits, unit = readable(leaf.field, leaf.value.value)
+        spread = f" +-{leaf.value.spread:.0%}" if leaf.value.spread is not None else ""
+        note, origin = leaf.value.note, leaf.value.origin
+        rows.append([key, digits, unit.sign + spread, origin, '"' if (table, note) == above else note])
+        above = table, note
+        origins.append(origin)
+    counts = ", ".join(f"{origins.count(origin)} {origin}" for origin in ORIGINS if origin in origins)
+    yield f"{'; '.join(tables.pop('')[0])}: {plural(len(origins), 'number')}, {counts}"
+    lines = aligned([row for _, rows in tables.values() for row in rows], "  ", right=1)
     for table, (words, rows) in tables.items():
-        lines += ["", ": ".join(filter(None, [table, ", ".join(word for word in words if word not in table)]))]
-        above = ""
-        for key, digits, unit, origin, note in rows:
-            cells = [key.ljust(widths[0]), digits.rjust(widths[1]), unit.ljust(widths[2]), origin.ljust(widths[3])]
-            begin = f"  {'  '.join(cells)}  "
-            shown = textwrap.wrap('"' if note == above else note, max(40, WIDTH - len(begin)))
-            lines += [begin + shown[0], *(" " * len(begin) + more for more in shown[1:])]
-            above = note
-    return "\n".join(lines)
+        yield from ("", ": ".join(filter(None, [table, ", ".join(word for word in words if word not in table)])))
+        yield from itertools.islice(lines, len(rows))
 
 
-def _value(leaf: Leaf) -> tuple[str, str]:
-    """Write a leaf as (digits, unit and spread)."""
-    if isinstance(leaf.value, str):
-        return leaf.value, ""
-    digits, unit = readable(leaf.field, leaf.value.value)
-    spread = f" +-{leaf.value.spread:.0%}" if leaf.value.spread is not None else ""
-    return digits, unit.sign + spread
-
-
-def _leaf_values(leaf: Leaf) -> dict[str, Any]:
+def _values_of(leaf: Leaf) -> dict[str, Any]:
     words: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
     if isinstance(leaf.value, str):
         return words | {"value": leaf.value}
@@ -242,7 +147,10 @@ def _leaf_values(leaf: Leaf) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Print every fault, or that there is none; returns 2, or 0."""
+    """Check a platform file, and name everything that is wrong with its line.
+
+    The exit code is 2 if anything is.
+    """
     path = path_of(options.file, options.results)
     platform, faults = read(path)
     if options.json:
@@ -256,7 +164,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    """Print a platform file to begin with, or write it where nothing is yet."""
+    """Begin a platform file: a template of every key with its unit and its meaning, or a copy of another."""
     path: Path | None = options.out or options.file
     name = path.stem if path and re.fullmatch(r"\w[\w-]*", path.stem, re.ASCII) else "mine"
     text = copied(options.like, name, options.results) if options.like else template(name)
@@ -267,24 +175,89 @@ def _init(options: argparse.Namespace) -> int:
         raise PlatformError(f"{path}: is there already; {ANOTHER}")
     with refusing(path, PlatformError, ANOTHER), path.open("x", encoding="utf-8") as file:
         file.write(text)
-    left = problems(text, str(path))
+    left = parse(text, str(path))[1]
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
     print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
     return 0
 
 
 def _probe(options: argparse.Namespace) -> int:
+    """Probe this machine, and keep what it is as `this`.
+
+    It takes half a minute, without privileges, and is best done while nothing else runs.
+    """
     from ..platforms.probe import write_probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
-    if busy.refuses(options.anyway):
-        return busy.EXIT_CODE
-    path = options.out or here(options.results)
+    if checkout.is_too_loaded(options.anyway):
+        return checkout.BUSY_EXIT_CODE
+    path = options.out or find_own_file(options.results)
     with refusing(path, PlatformError, ANOTHER):
-        try_to_write(path.parent)  # before half a minute of probing
         platform = write_probe(path)
-    print(text(platform))
-    print(f"\nwritten to {path}")
+    print("\n".join([*write_platform(platform), "", f"written to {path}"]))
     return 0
+
+
+# What each part takes on each device
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    """Estimate how long each part of a workload takes on each device, and say where each time is from."""
+    own = Own.read(options.times) if options.times else None
+    answer = primitives_answer(ask(options.name, options.workload, results=options.results, times=own))
+    print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, is_verbose=True)))
+    return 0
+
+
+def primitives_answer(question: MappingQuestion) -> Answer:
+    """Return the table of primitives [Zhang2023, VI-A3]: a row for each part on each device, its source and its range.
+
+    A note of the level "first" has the command that measures what nobody timed. Where a part has no time on
+    a device, its row says what is missing.
+    """
+    parts = question.parts()
+    rows, commands = tuple(_primitives(question, parts)), dict[str, dict[str, str]]()
+    for row in rows:
+        if row.estimate and row.estimate.source in ("modeled", "extrapolated"):
+            evidence, part = row.estimate.rests_on, row.label["part"]
+            place = f"{part} on {row.label['device']}" if part in PARTS else evidence.id
+            commands.setdefault(evidence.command, {})[f"the {place}"] = evidence.id
+    named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
+    notes = list[Note]()
+    for command, places in commands.items():
+        values = {"evidence": ", ".join(dict.fromkeys(places.values())), "of": list(places), "how": command}
+        kind = "state_time" if not command else "measure_to_be_sure" if question.tables[0] else "measure_there"
+        notes.append(Note(kind, values, "first"))
+    return Answer(named, Row(named, says="primitives"), rows, notes=tuple(notes))
+
+
+def _primitives(question: MappingQuestion, parts: Times) -> Iterator[Row]:
+    """Yield the fastest of the surest times of each part on each device, or what is missing there."""
+    yield Row({"part": "actors", "device": parts.cpu.name}, parts.actors.step(1), "s")
+    for part, device in itertools.product(LOOP, question.platform.devices):
+        label = {"part": part, "device": device.name}
+        try:
+            times = sorted(_times(parts, part, device), key=lambda time: (SUREST_FIRST.index(time.source), time.value))
+            yield Row(label, times[0], "s") if times else Row(label, None, "s", {"lacks": "nothing fits"})
+        except PlatformError as error:
+            yield Row(label, None, "s", {"lacks": str(error)})
+    try:
+        ways = next(iter(question.built().problems.values())).ways
+    except PlatformError:  # whose sentence a row above has
+        return
+    for (source, target), hops in ways.items():
+        for hop in hops if len(hops) == 1 else ():
+            seconds = hop.alpha_seconds + parts.batch_bytes * hop.seconds_per_byte
+            sent = Estimate.within(seconds, 1.0, hop.rests_on)
+            yield Row({"part": f"send a batch to {target}", "device": source}, sent, "s")
+
+
+def _times(parts: Times, part: str, device: Device) -> Iterator[Estimate]:
+    if part == "learner":
+        yield from (learner.step for learner in parts.learners.list(device) if learner.devices == 1)
+    elif part == "storage":
+        yield from [parts.rows_moved(device)] if device.memory or parts.stated("storage", device) else []
+    else:
+        yield from (tree.draw if part == "sampling" else tree.update for tree in trees(parts, device))
 
 
 # Times of your own

@@ -31,8 +31,8 @@ from impls.training.settings import check_ranges
 from ..answer import Answer, Note, notes_of_records
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import FREE, MappingQuestion, answer_question
-from ..platforms import busy
-from ..platforms.reading import HERE
+from ..platforms import checkout
+from ..platforms.files import HERE
 from ..race_runs import SECONDS
 from .deciding import OBJECTIVE, RACED, Contender, KeptRace, contenders, follow, race_of, raced_rows
 from .emit import why_not_run
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     free, options.free = options.free, [key for key in options.free if key in FREE]
     if unknown := [key for key in free if key not in (*FREE, *RACED)]:
         raise ValueError(f"--free {unknown[0]}: a run races {', '.join(RACED)}, and its question has {', '.join(FREE)}")
-    question, _ = question_of(options), busy.load()  # before a race of our own is load
+    question, _ = question_of(options), checkout.read_load()  # before a race of our own is load
     _check(options, question.workload)
     seconds = _seconds_of_race(options)
     if "strategy" in free and not seconds:
@@ -145,7 +145,7 @@ def _race(
 
 def _announce(options: argparse.Namespace, question: MappingQuestion, contender: Contender, race: Any) -> None:
     """Print what will train, and what the race told; with --json the warnings alone, on standard error."""
-    notes = [Note("is_busy", {"load": busy.described()}, "warning")] if busy.load() else []
+    notes = [Note("is_busy", {"load": checkout.describe_load()}, "warning")] if checkout.read_load() else []
     notes += notes_of_records(question.machine_note, question.profile_notes)
     rows = tuple(raced_rows(race))
     if race:
@@ -232,7 +232,7 @@ def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) ->
     measured, found = summary["settled"], contender.answer
     hz = measured["update_hz"] if measured and measured["updates"] else None
     has_ends = found.objective in PREDICTED
-    more = {"measured": measured, "measured_of_predicted": hz / found.hz if hz else None, "load": busy.load()}
+    more = {"measured": measured, "measured_of_predicted": hz / found.hz if hz else None, "load": checkout.read_load()}
     more |= {"measured_hz": hz, "is_inside": has_ends and hz is not None and is_inside(found, hz), "run": dict(summary)}
     choice = choice_row(found, "train", **more, race=race)
     ends = {"predicted_hz": found.hz, "low": found.low, "high": found.high}
@@ -252,10 +252,11 @@ def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) ->
             "first",
         )
     )
-    if busy.load():
-        notes.append(Note("is_busy", {"load": busy.described()}, "first"))
+    if checkout.read_load():
+        notes.append(Note("is_busy", {"load": checkout.describe_load()}, "first"))
     if hz / found.hz < FAR_BELOW:
-        shared = {"percent": summary["throughput"]["cpu_percent"], "average": busy.average(), "cores": os.cpu_count()}
+        average = checkout.read_load_average()
+        shared = {"percent": summary["throughput"]["cpu_percent"], "average": average, "cores": os.cpu_count()}
         notes.append(Note("cores_were_shared", shared, "first"))
     notes += notes_of_records(found.machine_note, found.profile_notes)
     return Answer({"workload": found.workload}, choice, tuple(raced_rows(race)), notes=tuple(notes))

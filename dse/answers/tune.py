@@ -11,7 +11,7 @@ from impls.training.adapting import MEMORY, WHOLE, Search
 
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
-from ..platforms.reading import HERE
+from ..platforms.files import HERE
 from ..tuning import presampling
 from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores

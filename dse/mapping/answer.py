@@ -11,7 +11,7 @@ from typing import Any
 
 from ..answer import Note, Row
 from ..estimate import Estimate, Evidence, Interval, interval_of
-from ..platforms.reading import HERE
+from ..platforms.files import HERE
 from ..records import how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers

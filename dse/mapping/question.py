@@ -20,8 +20,8 @@ from impls.training.workload import MOST
 from .. import machines
 from ..answer import Note, Row
 from ..platforms import Platform
+from ..platforms.files import RESULTS
 from ..platforms.fingerprint import where
-from ..platforms.reading import RESULTS
 from ..records import benchmark
 from ..solver.law import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError

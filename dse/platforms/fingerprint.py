@@ -1,25 +1,19 @@
 """Name what a number was measured on and by: the machine, its software, the commit and the command."""
 
-import datetime
 import functools
 import hashlib
 import importlib.metadata
-import io
 import json
 import math
 import os
 import platform
 import re
-import shlex
 import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from impls.cores import memory_limit, read_text
-from impls.files import warn_once
 
 PACKAGES = ("numpy", "numba", "llvmlite", "fanout", "cupy-cuda13x", "torch", "torchrl", "gymnasium")
 PROCESSOR = {  # facts of a processor, and what /proc/cpuinfo calls them on x86 and on ARM
@@ -47,9 +41,6 @@ COMPILED_FOR = {
     "slp_vectorized": "NUMBA_SLP_VECTORIZE",
 }
 """Facts that are stated where numba is set to compile for another processor or in another way, and these settings."""
-CODE = (":/", ":!/results")
-KEPT = tuple(f"GIT_{name}" for name in ("CONFIG", "SSH", "SSL", "PROXY", "ASKPASS", "TERMINAL", "EXEC", "DISCOVERY"))
-"""How the variables begin that git keeps: they say what it may read, and how; others name another repository."""
 
 
 def where(machine: str | None) -> str:
@@ -68,7 +59,7 @@ def fingerprint() -> Mapping[str, Any]:
         **processor(read_text("/proc/cpuinfo")),
         "cores": os.cpu_count() or 1,
         "caches": _caches(),
-        **settings(),
+        **{fact: os.environ[name] for fact, name in COMPILED_FOR.items() if name in os.environ},
     }
     return {
         "key": key_of(identity),
@@ -87,11 +78,6 @@ def key_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def settings() -> dict[str, str]:
-    """Read the settings of ``COMPILED_FOR``; empty where none is set."""
-    return {fact: os.environ[name] for fact, name in COMPILED_FOR.items() if name in os.environ}
-
-
 def processor(cpuinfo: str) -> dict[str, Any]:
     """Read facts of the first processor in the text of /proc/cpuinfo: those of ``PROCESSOR``, ``vector_sets``, ``cpu``.
 
@@ -106,19 +92,6 @@ def processor(cpuinfo: str) -> dict[str, Any]:
         "vector_sets": None if flags is None else [name for name in VECTOR_SETS if name in flags.split()],
         "cpu": values.get("model name") or platform.processor() or platform.machine(),
     }
-
-
-def now() -> str:
-    """Return the UTC time of a record, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def command_line() -> str:
-    """Return the command that runs, as a user would type it, without the paths of this machine."""
-    program = Path(sys.argv[0])
-    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
-    words = (Path(word).name if os.sep in word else word for word in sys.argv[1:])
-    return " ".join([name, *map(shlex.quote, words)])
 
 
 def data_caches() -> Iterator[tuple[str, Path]]:
@@ -149,57 +122,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-class GitError(ValueError):
-    """Git has no answer; the message is what it said, and empty where it said nothing."""
-
-
-def git(folder: Path, *words: str) -> str:
-    """Ask git about the checkout that a folder is of, by a command whose output no setting changes. GitError."""
-    return _output(folder, words).decode(errors="replace").strip()
-
-
-def files_at(folder: Path, commit: str, *paths: str) -> tarfile.TarFile:
-    """Open the files of a commit beneath a folder, or those of its ``paths`` alone. GitError."""
-    files = tarfile.open(fileobj=io.BytesIO(_output(folder, ("archive", "--format=tar", commit, *paths))))
-    files.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python has from 3.11.4 on
-    return files
-
-
-def _output(folder: Path, words: tuple[str, ...]) -> bytes:
-    told = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)}
-    # A monitor of files may be asked for changes, and is no part of git; the user may commit meanwhile.
-    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=", "-C", str(folder), *words]
-    told["LC_ALL"] = "C"
-    try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=told, check=False)
-    except OSError as error:
-        raise GitError(f"git does not run ({error.strerror}); install it, or add its folder to PATH") from None
-    if done.returncode:
-        raise GitError(" ".join(done.stderr.decode(errors="replace").split()))
-    return done.stdout
-
-
-def head(folder: Path) -> str:
-    """Return the commit of a checkout. GitError outside of one, as in an ignored folder of another repository."""
-    return git(folder, "rev-parse", "HEAD", "HEAD:./").split()[0]
-
-
-def commit(folder: Path, is_told: bool = True) -> tuple[str | None, bool | None]:
-    """Return (commit, whether tracked files but results differ from it) of a checkout.
-
-    Outside of one, and where git cannot tell, it is (None, None), and a line on stderr says why if ``is_told``.
-    """
-    try:
-        changed = git(folder, "status", "--porcelain=v1", "--no-renames", "--untracked-files=no", "--", *CODE)
-        return head(folder), bool(changed)
-    except GitError as error:
-        if is_told:
-            warn_once(f"no commit is recorded, for git cannot tell it: {error}")
-        return None, None
-
-
-def is_shallow(folder: Path) -> bool:
-    """Say whether a clone lacks older commits. GitError."""
-    return git(folder, "rev-parse", "--is-shallow-repository") == "true"

@@ -1,40 +1,64 @@
 """Describe a machine as the solver sees it: devices, their memories and slices, and the links between them.
 
 Field names say SI units; every number is a ``Quantity``, which carries its origin. The fields are also the keys of a
-platform file, where a unit of the writer's choice takes the place of the SI one (``reading.py``).
+platform file, where a unit of the writer's choice takes the place of the SI one (``files.py``).
 """
 
-# ruff: noqa: RUF009  # number(), text() and table() are dataclasses.field(), with what a file may say as metadata
+# ruff: noqa: RUF009  # number(), text() and tables() are dataclasses.field(), with what a file may say as metadata
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-from impls.strict_toml import key
+from impls.strict_toml import Field, key
 
 from .quantities import Quantity, split
 
-Kind = Literal["cpu", "gpu", "fpga"]
-KINDS = ("cpu", "gpu", "fpga")
-
+LARGEST_CACHE_BYTES = 1 << 30  # every cache is below it; one of half as much is the largest that is sold
+LEAST_MEMORY_BYTES = 1 << 20  # no memory is smaller
+LONGEST_SECONDS = 1.0  # every latency is below it
+BOUNDS = {"least": 0, "zero": False, "below": math.inf}  # of a number, unless it states others
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
-def _field(shape: str, default: Any, **rules: Any) -> Any:
-    return key(shape, default, **{"documentation": False, "kinds": KINDS, **rules})
+class DeviceKind(NamedTuple):
+    """The keys of a kind of device.
+
+    ``needed``: fields without which nothing can be said of it. ``own``: fields that only the kinds have which name them
+    here; all others are for every kind.
+    """
+
+    needed: tuple[str, ...]
+    own: tuple[str, ...]
+
+
+KINDS = {
+    "cpu": DeviceKind(("cores", "memory"), ("sockets", "cores", "threads", "peak_fp32_ops_per_s", "caches")),
+    "gpu": DeviceKind(("memory",), ("multiprocessors", "launch_seconds", "peak_fp32_ops_per_s", "caches")),
+    "fpga": DeviceKind(("clock_hz", "slices"), ("shell", "slices")),
+}
 
 
 def number(meaning: str, default: Any = MISSING, **rules: Any) -> Any:
-    """Declare a number above 0 (``zero``: from 0 on). ``documentation``: no estimate uses it. ``kinds``: of devices."""
-    return _field("number", default, meaning=meaning, **rules)
+    """Declare a number above 0 (``zero``: from 0 on), at ``least`` one bound and ``below`` another.
+
+    ``documentation``: no estimate uses it.
+    """
+    return key("number", default, meaning=meaning, **{"documentation": False, **BOUNDS, **rules})
+
+
+def seconds(meaning: str, default: Any = MISSING, zero: bool = False) -> Any:
+    """Declare a number of seconds that something short takes."""
+    return number(meaning, default, zero=zero, below=LONGEST_SECONDS)
 
 
 def text(meaning: str, default: Any = MISSING, **rules: Any) -> Any:
     """Declare words; of ``choices``, or of a ``pattern``."""
-    return _field("text", default, meaning=meaning, **rules)
+    return key("text", default, meaning=meaning, **rules)
 
 
 def identifier() -> Any:
@@ -42,9 +66,14 @@ def identifier() -> Any:
     return text("what others call it", documentation=True, pattern=_NAME, called="of letters, digits, _ and -")
 
 
-def table(word: str, of: type, default: Any, **rules: Any) -> Any:
-    """Declare a table of a file, ``[...word]``, by default None; or, with default (), any number of ``[[...word]]``."""
-    return _field("table" if default is None else "tables", default, key=word, of=of, **rules)
+def table(name: str, of: type) -> Any:
+    """Declare a table of a file, ``[...name]``, which may be missing."""
+    return key("table", None, key=name, of=of)
+
+
+def tables(name: str, of: type, default: Any = ()) -> Any:
+    """Declare any number of tables ``[[...name]]``; at least one where there is no default."""
+    return key("tables", default, key=name, of=of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +85,13 @@ class Memory:
     Fields are of one core, or of all at once: there ``gather`` is the seconds between two reads that any core finishes.
     """
 
-    size_bytes: Quantity = number("how much it holds")
+    size_bytes: Quantity = number("how much it holds", least=LEAST_MEMORY_BYTES)
     bandwidth_bytes_per_s: Quantity | None = number("of all cores together, as a data sheet has it", None)
-    latency_seconds: Quantity | None = number("of a read that waits for the one before", None)
-    gather_seconds: Quantity | None = number("of one core: a read of a random line among many", None)
+    latency_seconds: Quantity | None = seconds("of a read that waits for the one before", None)
+    gather_seconds: Quantity | None = seconds("of one core: a read of a random line among many", None)
     copy_bytes_per_s: Quantity | None = number("of one core: a = b, bytes read and written", None)
     triad_bytes_per_s: Quantity | None = number("of one core: a = b + s c, bytes read and written", None)
-    gather_all_cores_seconds: Quantity | None = number("of all cores at once: between two random reads", None)
+    gather_all_cores_seconds: Quantity | None = seconds("of all cores at once: between two random reads", None)
     copy_all_cores_bytes_per_s: Quantity | None = number("of all cores at once: a = b", None)
     triad_all_cores_bytes_per_s: Quantity | None = number("of all cores at once: a = b + s c", None)
 
@@ -72,6 +101,7 @@ class Cache(Memory):
     """A cache, as one core sees it; ``shared_by`` hardware threads of the processor."""
 
     name: str = identifier()
+    size_bytes: Quantity = number("how much it holds", below=LARGEST_CACHE_BYTES)
     shared_by: Quantity | None = number("hardware threads, or multiprocessors, that share one", None)
 
 
@@ -97,7 +127,7 @@ class Slice(Resources):
     """
 
     name: str = identifier()
-    shell: Resources | None = table("shell", Resources, None)
+    shell: Resources | None = table("shell", Resources)
 
     def usable(self) -> dict[str, int]:
         """Compute what is left for a design, by resource."""
@@ -115,30 +145,22 @@ class Device:
     """
 
     name: str = identifier()
-    kind: Kind = text("cpu, gpu or fpga", choices=KINDS)
+    kind: str = text("kind of device, which decides its keys", choices=KINDS)
     model: str | None = text("the maker's name of it", None, documentation=True)
     process_nm: Quantity | None = number("of the chip, in nm", None, documentation=True)
-    sockets: Quantity | None = number("processors", None, documentation=True, kinds=("cpu",))
-    cores: Quantity | None = number("cores of all sockets, without hyper-threads", None, kinds=("cpu",))
-    threads: Quantity | None = number("hardware threads of all cores", None, kinds=("cpu",))
-    multiprocessors: Quantity | None = number("streaming multiprocessors, compute units", None, kinds=("gpu",))
+    sockets: Quantity | None = number("processors", None, documentation=True)
+    cores: Quantity | None = number("cores of all sockets, without hyper-threads", None)
+    threads: Quantity | None = number("hardware threads of all cores", None)
+    multiprocessors: Quantity | None = number("streaming multiprocessors, compute units", None)
     clock_hz: Quantity | None = number("under load; of an FPGA that of its designs", None)
-    peak_fp32_ops_per_s: Quantity | None = number(
-        "of all cores; a multiplication and an addition are two", None, kinds=("cpu", "gpu")
-    )
+    peak_fp32_ops_per_s: Quantity | None = number("of all cores; a multiplication and an addition are two", None)
     peak_int32_ops_per_s: Quantity | None = number("the same, of integers", None, documentation=True)
-    launch_seconds: Quantity | None = number("of a kernel, before it does anything", None, kinds=("gpu",))
+    launch_seconds: Quantity | None = seconds("of a kernel, before it does anything", None)
     power_watts: Quantity | None = number("drawn under load, or the thermal limit where the note says so", None)
-    shell: str | None = text(
-        "the vendor's shell that its slices lost resources to", None, documentation=True, kinds=("fpga",)
-    )
-    caches: tuple[Cache, ...] = table("cache", Cache, (), kinds=("cpu", "gpu"))
-    memory: Memory | None = table("memory", Memory, None)
-    slices: tuple[Slice, ...] = table("slice", Slice, (), kinds=("fpga",))
-
-
-NEEDED = {"cpu": ("cores", "memory"), "gpu": ("memory",), "fpga": ("clock_hz", "slices")}
-"""Fields without which nothing can be said of a device, by its kind."""
+    shell: str | None = text("the vendor's shell that its slices lost resources to", None, documentation=True)
+    caches: tuple[Cache, ...] = tables("cache", Cache)
+    memory: Memory | None = table("memory", Memory)
+    slices: tuple[Slice, ...] = tables("slice", Slice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +174,9 @@ class Link:
     source: str = text("the device at one end", key="from")
     target: str = text("the device at the other end", key="to")
     hops: Quantity = number("times that all bytes are stored and sent on: 1 for a bus")
-    alpha_seconds: Quantity = number("to start a transfer from the one to the other", zero=True)
+    alpha_seconds: Quantity = seconds("to start a transfer from the one to the other", zero=True)
     beta_bytes_per_s: Quantity = number("rate of one under way, often six sevenths of the raw rate")
-    back_alpha_seconds: Quantity = number("to start a transfer back", zero=True)
+    back_alpha_seconds: Quantity = seconds("to start a transfer back", zero=True)
     back_beta_bytes_per_s: Quantity = number("rate of a transfer back under way")
     nominal_bytes_per_s: Quantity | None = number("raw rate, which no transfer reaches", None, documentation=True)
 
@@ -185,8 +207,8 @@ class Platform:
     machine_key: str | None = text(
         "of its fingerprint, as `probe` writes it: whose records are read", None, documentation=True
     )
-    devices: tuple[Device, ...] = table("device", Device, ())
-    links: tuple[Link, ...] = table("link", Link, ())
+    devices: tuple[Device, ...] = tables("device", Device, MISSING)
+    links: tuple[Link, ...] = tables("link", Link)
 
     def device(self, name: str) -> Device:
         """Return the device of that name. KeyError where there is none."""
@@ -211,6 +233,18 @@ class Platform:
         return best[self.device(target).name]
 
 
+def name_of(field: Field) -> str:
+    """Return how a file names a field, without its unit."""
+    name: str = field.metadata.get("key", split(field.name)[0])
+    return name
+
+
+@functools.cache
+def keys_of(of: type) -> dict[str, Field]:
+    """Map every key that a table of a file may have, each with its unit, to its field."""
+    return {name_of(field) + unit.ending: field for field in dataclasses.fields(of) for unit in split(field.name)[1]}
+
+
 @dataclass(frozen=True)
 class Leaf:
     """A key of a platform: its path, its field's name (with its SI unit), and its value.
@@ -227,13 +261,11 @@ class Leaf:
 def leaves(thing: Any, path: str = "") -> Iterator[Leaf]:
     """Yield every key that is set in a platform, or in a part of one, in the order of its fields."""
     for field in dataclasses.fields(thing):
-        value, shape = getattr(thing, field.name), field.metadata["shape"]
-        if value is None:
-            continue
-        if shape in ("number", "text"):
-            name = field.metadata.get("key", split(field.name)[0])
-            yield Leaf(f"{path}{name}", field.name, value, field.metadata["documentation"])
-            continue
-        key = field.metadata["key"]
-        for part in value if shape == "tables" else (value,):
-            yield from leaves(part, f"{path}{key}.{part.name}." if shape == "tables" else f"{path}{key}.")
+        value, here = getattr(thing, field.name), path + name_of(field)
+        if isinstance(value, tuple):
+            for part in value:
+                yield from leaves(part, f"{here}.{part.name}.")
+        elif isinstance(value, Quantity | str):
+            yield Leaf(here, field.name, value, field.metadata.get("documentation", False))
+        elif value is not None:
+            yield from leaves(value, f"{here}.")

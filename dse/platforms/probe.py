@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ import numpy as np
 from impls.cores import count_allowed, count_cores, read_text
 from impls.files import try_to_write
 
-from .fingerprint import command_line, data_caches, fingerprint, now, query_gpus
+from .checkout import command_line, now
+from .files import PlatformError, read, to_toml
+from .fingerprint import data_caches, fingerprint, query_gpus
 from .memory import Work, compiled, memory_reads, memory_streams
 from .platform import Cache, Device, Link, Memory, Platform
 from .quantities import Quantity
-from .reading import PlatformError, read
-from .writing import to_toml
 
 SECONDS = 27.0
 BLOCKS = 6
@@ -53,18 +54,15 @@ Samples = Mapping[tuple[str, str], Sequence[Sequence[float]]]
 
 @dataclass
 class Cell:
-    """A number to be measured: a field of a level, by N threads, each with work of its own on its own buffers."""
+    """A number to be measured, by threads that each do one of the ``works`` on its own buffers.
 
-    level: str
-    name: str
+    ``key``: the level and its field. ``times``: how often the work is done in a sample.
+    """
+
+    key: tuple[str, str]
     works: Sequence[Work]
     times: int = 1
     turn: int = 0
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The level and the field that are measured."""
-        return self.level, self.name
 
     def sample(self, pool: ThreadPoolExecutor) -> float:
         """Take one more sample: the amount per second of all threads together, each by its own time."""
@@ -99,8 +97,8 @@ class Level:
     name: str
     nbytes: int
     shared_by: int
-    alone_bytes: int
-    beside_bytes: int
+    single_thread_bytes: int
+    bytes_per_thread: int
 
 
 def levels(caches: Mapping[str, int], memory_bytes: int, threads: int) -> list[Level]:
@@ -114,16 +112,16 @@ def levels(caches: Mapping[str, int], memory_bytes: int, threads: int) -> list[L
     return [*sized, Level("memory", memory_bytes, threads, large, large // threads)]
 
 
-def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell: Tell = lambda told: None) -> Samples:
+def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell: Tell = lambda share: None) -> Samples:
     """Sample every cell that can be measured here. Takes a few seconds more than ``seconds``, to compile."""
     blocks: dict[tuple[str, str], list[list[float]]] = {}
     times: dict[tuple[str, str], int] = {}
     *caches, memory = found
     with ThreadPoolExecutor(threads) as pool:
-        lasting = list(_cells(memory, threads, seed=0))  # its pages are many, and slow to get anew
+        lasting = list(_make_cells(memory, threads, seed=0))  # its pages are many, and slow to get anew
         begin = time.perf_counter()
         for block in range(BLOCKS):
-            cells = [cell for level in caches for cell in _cells(level, threads, seed=block)] + lasting
+            cells = [cell for level in caches for cell in _make_cells(level, threads, seed=block)] + lasting
             for cell in cells:
                 cell.times = times.get(cell.key, 1)
                 cell.calibrate(pool)
@@ -137,17 +135,18 @@ def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell
     return blocks
 
 
-def _cells(level: Level, threads: int, seed: int) -> Iterator[Cell]:
+def _make_cells(level: Level, threads: int, seed: int) -> Iterator[Cell]:
     """Yield the cells of a level: by one thread, and by all where there are several."""
-    alone = memory_reads(level.alone_bytes, READS, seed) | memory_streams(level.alone_bytes)
-    for kind, work in alone.items():
-        yield Cell(level.name, FIELDS[kind][0], [work])
-    if threads > 1:
-        seeds = range(seed + 1, seed + 1 + threads)
-        beside = [memory_reads(level.beside_bytes, READS, s) | memory_streams(level.beside_bytes) for s in seeds]
-        for kind in beside[0]:
-            if name := FIELDS[kind][1]:
-                yield Cell(level.name, name, [works[kind] for works in beside])
+
+    def make_works(nbytes: int, seed: int) -> dict[str, Work]:
+        return memory_reads(nbytes, READS, seed) | memory_streams(nbytes)
+
+    for kind, work in make_works(level.single_thread_bytes, seed).items():
+        yield Cell((level.name, FIELDS[kind][0]), [work])
+    every = [make_works(level.bytes_per_thread, seed + 1 + n) for n in range(threads)] if threads > 1 else []
+    for kind in every[0] if every else ():
+        if name := FIELDS[kind][1]:
+            yield Cell((level.name, name), [works[kind] for works in every])
 
 
 def quantity(name: str, blocks: Sequence[Sequence[float]], note: str) -> Quantity:
@@ -155,6 +154,14 @@ def quantity(name: str, blocks: Sequence[Sequence[float]], note: str) -> Quantit
     rate = float(np.median(np.concatenate(blocks)))
     value = 1 / rate if name.endswith("_seconds") else rate
     return Quantity(value=_rounded(value, DIGITS), origin="measured", note=note, spread=spread_of(blocks))
+
+
+def _quantities(samples: Samples, note: str) -> dict[str, dict[str, Any]]:
+    """Take the numbers of each part by field; ``{}`` in the note is the number of its samples."""
+    parts = defaultdict[str, dict[str, Any]](dict)
+    for (part, field), blocks in samples.items():
+        parts[part][field] = quantity(field, blocks, note.format(sum(map(len, blocks))))
+    return parts
 
 
 def spread_of(blocks: Sequence[Sequence[float]]) -> float:
@@ -175,7 +182,7 @@ def _rounded(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
+def probe(seconds: float = SECONDS, tell: Tell = lambda share: None) -> Platform:
     """Describe this machine's processor. ``tell`` gets the progress several times per second."""
     here = fingerprint()
     threads = count_allowed()
@@ -192,14 +199,8 @@ def write_probe(path: Path) -> Platform:
     if path.is_dir():
         raise IsADirectoryError(0, "it is a folder")
     _check_allowed(path)
-    shown = sys.stderr.isatty()
-    if not shown:
-        print("probing this machine takes half a minute", file=sys.stderr, flush=True)
-    platform = probe(
-        tell=lambda share: print(f"\rprobing this machine {share}", end="", file=sys.stderr) if shown else None
-    )
-    if shown:
-        print(file=sys.stderr)
+    print("probing this machine takes half a minute", file=sys.stderr, flush=True)
+    platform = probe(tell=functools.partial(print, end="\r", file=sys.stderr) if sys.stderr.isatty() else str)
     for device, link in gpus() if fingerprint()["gpus"] else ():
         platform = dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, link))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +215,8 @@ def _check_allowed(path: Path) -> None:
         return
     limit = f"this process may use {allowed} of the machine's {there} hardware threads"
     platform = read(path)[0] if path.is_file() else None
-    known = max((one.threads.value for one in platform.devices if one.threads), default=0) if platform else 0
+    devices = platform.devices if platform else ()
+    known = max((device.threads.value for device in devices if device.threads), default=0)
     if known > allowed:
         where = "probe without that limit (of taskset, a container or a batch system), or into another file: --out FILE"
         raise PlatformError(f"{path}: was probed with {known:g} hardware threads, and {limit}; {where}")
@@ -223,23 +225,22 @@ def _check_allowed(path: Path) -> None:
 
 def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samples: Samples) -> Platform:
     """Build the platform from samples of the machine whose fingerprint is ``here``."""
-    blocks = next(iter(samples.values()))
     by = f"numba {here['packages'].get('numba')}" if compiled() else "NumPy, a call each time"
-    note = f"median of {sum(map(len, blocks))} rounds, {by}; all cores: {threads} threads added up"
-    parts: dict[str, dict[str, Any]] = {level.name: {"size_bytes": _told(level.nbytes)} for level in found}
-    for (level_name, name), rates in samples.items():
-        parts[level_name][name] = quantity(name, rates, note)
-    *caches, memory = found
+    note = f"median of {{}} rounds, {by}; all cores: {threads} threads added up"
+    parts = _quantities(samples, note)
+    for level in found:
+        parts[level.name]["size_bytes"] = _quote(level.nbytes)
+    shared = {level.name: level.shared_by for level in found[:-1]}
     part = f", of {here['cores']} hardware threads those that the probe might use" * (threads < here["cores"])
     model = " ".join(here["cpu"].split()) or "a processor"
     processor = Device(
         name="cpu",
         kind="cpu",
         model=model,
-        cores=_told(count_cores(), part),
-        threads=_told(threads, part),
-        caches=tuple(Cache(name=one.name, shared_by=_told(one.shared_by, part), **parts[one.name]) for one in caches),
-        memory=Memory(**parts[memory.name]),
+        cores=_quote(count_cores(), part),
+        threads=_quote(threads, part),
+        caches=tuple(Cache(name=name, shared_by=_quote(count, part), **parts[name]) for name, count in shared.items()),
+        memory=Memory(**parts[found[-1].name]),
     )
     return Platform(name="this", title=f"{model}, as probed", machine_key=here["key"], devices=(processor,))
 
@@ -258,15 +259,15 @@ def gpus() -> Iterator[tuple[Device, Link]]:
     for index in range(count):
         facts = torch.cuda.get_device_properties(index)
         listed = zip(("clock_hz", "power_watts"), clocks_and_limits[index].split(","), (1e6, 1), strict=True)
-        driver = functools.partial(_told, part=", at most", by="its driver")
-        told = {name: driver(unit * float(word)) for name, word, unit in listed if word.strip()[:1].isdigit()}
+        driver = functools.partial(_quote, part=", at most", by="its driver")
+        limits = {name: driver(unit * float(word)) for name, word, unit in listed if word.strip()[:1].isdigit()}
         wait, nbytes = functools.partial(torch.cuda.synchronize, index), min(COPIED_BYTES, facts.total_memory // 8)
         try:
             samples = sample_gpu(torch.device("cuda", index), wait, nbytes=nbytes)
         except RuntimeError as error:  # of torch: its memory is full, or the driver is another
             print(f"warning: GPU {index} is left out; probe again when it is free: {error}", file=sys.stderr)
             continue
-        yield describe_gpu(f"gpu{index if count > 1 else ''}", facts, samples, told)
+        yield describe_gpu(f"gpu{index if count > 1 else ''}", facts, samples, limits)
 
 
 def sample_gpu(device: Any, wait: Callable[[], object], side: int = SIDE, nbytes: int = COPIED_BYTES) -> Samples:
@@ -277,10 +278,10 @@ def sample_gpu(device: Any, wait: Callable[[], object], side: int = SIDE, nbytes
     source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
     few, many = (np.zeros(size, np.uint8) for size in (4, min(nbytes, SENT_BYTES)))
     away = {size.nbytes: torch.from_numpy(size).to(device) for size in (few, many)}
-    one = torch.zeros(1, device=device)
+    single = torch.zeros(1, device=device)
     calls: dict[tuple[str, str], tuple[float, Callable[[], object]]] = {
         ("device", "peak_fp32_ops_per_s"): (2 * side**3, lambda: torch.mm(left, right)),
-        ("device", "launch_seconds"): (LAUNCHES, lambda: [one.add_(1) for _ in range(LAUNCHES)]),
+        ("device", "launch_seconds"): (LAUNCHES, lambda: [single.add_(1) for _ in range(LAUNCHES)]),
         ("memory", "copy_all_cores_bytes_per_s"): (2 * nbytes, lambda: target.copy_(source)),
         ("link", "alpha_seconds"): (1, lambda: torch.from_numpy(few).to(device)),
         ("link", "beta_bytes_per_s"): (many.nbytes, lambda: torch.from_numpy(many).to(device)),
@@ -302,13 +303,10 @@ def sample_gpu(device: Any, wait: Callable[[], object], side: int = SIDE, nbytes
     return blocks
 
 
-def describe_gpu(name: str, facts: Any, samples: Samples, told: Mapping[str, Any]) -> tuple[Device, Link]:
-    """Build a GPU and its link from torch's properties of it and samples; ``told`` are further numbers of it."""
-    parts: dict[str, dict[str, Any]] = {"device": {}, "memory": {}, "link": {}}
-    for (part, field), rates in samples.items():
-        note = f"median of {sum(map(len, rates))} samples by torch, arrays in memory that is not pinned"
-        parts[part][field] = quantity(field, rates, note)
-    driver = functools.partial(_told, by="its driver")
+def describe_gpu(name: str, facts: Any, samples: Samples, limits: Mapping[str, Any]) -> tuple[Device, Link]:
+    """Build a GPU and its link from torch's properties of it and samples; ``limits`` are further numbers of it."""
+    parts = _quantities(samples, "median of {} samples by torch, arrays in memory that is not pinned")
+    driver = functools.partial(_quote, by="its driver")
     units = driver(facts.multi_processor_count)
     device = Device(
         name=name,
@@ -318,12 +316,12 @@ def describe_gpu(name: str, facts: Any, samples: Samples, told: Mapping[str, Any
         caches=(Cache(name="L2", size_bytes=driver(facts.L2_cache_size), shared_by=units),),
         memory=Memory(size_bytes=driver(facts.total_memory), **parts["memory"]),
         **parts["device"],
-        **told,
+        **limits,
     )
     return device, Link(source="cpu", target=name, hops=driver(1), **parts["link"])
 
 
-def _told(value: float, part: str = "", by: str = "the operating system") -> Quantity:
+def _quote(value: float, part: str = "", by: str = "the operating system") -> Quantity:
     return Quantity(value=value, origin="measured", note=f"as {by} tells{part}")
 
 

@@ -30,11 +30,6 @@ class Quantity:
     note: str
     spread: float | None = None
 
-    def agrees(self, other: "Quantity") -> bool:
-        """Tell whether two are no further apart than the wider of their intervals reaches; without spreads, equal."""
-        reach = max(self.value * (self.spread or 0), other.value * (other.spread or 0))
-        return abs(self.value - other.value) <= reach
-
 
 class Unit(NamedTuple):
     """A unit: the ending of its keys, its sign for a reader, and how many SI units it is."""
@@ -62,7 +57,7 @@ UNITS: Mapping[str, tuple[Unit, ...]] = {
 }
 """By the ending of the dataclasses' field names, which say SI units: the endings a key of a file may have instead."""
 
-COUNT = Unit("", "", Decimal(1))
+COUNT, RATIO = (Unit("", "", Decimal(1)) for _ in range(2))  # a count is whole
 
 
 def split(field: str) -> tuple[str, tuple[Unit, ...]]:
@@ -86,14 +81,14 @@ def readable(field: str, value: float) -> tuple[str, Unit]:
     """
 
     def cost(unit: Unit) -> tuple[bool, bool, int, Decimal]:
-        amount = in_unit(value, unit)
+        amount = from_si(value, unit)
         return to_si(amount, unit) != value, not 1 <= abs(amount) < 1000, len(digits(amount)), -unit.factor
 
     unit = min(split(field)[1], key=cost)
-    return digits(in_unit(value, unit)), unit
+    return digits(from_si(value, unit)), unit
 
 
-def in_unit(value: float, unit: Unit) -> float:
+def from_si(value: float, unit: Unit) -> float:
     """Convert an SI value to a unit; ``to_si`` converts it back."""
     return value if unit is COUNT else float(Decimal(repr(value)) / unit.factor)
 

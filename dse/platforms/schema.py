@@ -2,22 +2,18 @@
 
 import dataclasses
 import itertools
-import math
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
 from impls.checks import near, short
-from impls.strict_toml import MOST_TABLES, Faults, Field, KeyPath, Reader
+from impls.strict_toml import Faults, Field, KeyPath, Reader
 
-from .platform import NEEDED, Device, Platform, Slice
-from .quantities import COUNT, ORIGINS, UNITS, Quantity, Unit, readable, split, to_si
+from .platform import BOUNDS, KINDS, RESOURCES, Platform, Slice, keys_of, name_of
+from .quantities import COUNT, ORIGINS, RATIO, Quantity, Unit, readable, split, to_si
 
 BLANK = "?"  # what a template has for each value that is left to fill in
 LARGEST = 1e30  # no number of a machine is larger, in any unit
-LONGEST_SECONDS = 1.0  # every latency is below it
-LARGEST_CACHE_BYTES = 1 << 30  # every cache is below it; one of half as much is the largest that is sold
 MOST_NEAR = 100  # unknown keys that are compared with all known ones
 _ENDING = re.compile(r"(_[a-z]{1,6}(_per_s)?)?")
 _SOURCE: Mapping[str, Mapping[str, Any]] = {
@@ -33,63 +29,35 @@ def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
         return None, [((), "is empty: a platform has a name and at least one [[device]]")]
     reader = _Reader()
     platform = reader.table(Platform, data, ())
-    faults = reader.faults + between(data)
-    return (None if faults else platform), faults
-
-
-@cache
-def _keys(of: type) -> dict[str, Field]:
-    """Map every key that a table may have, as a file writes it, to its field."""
-    named = ((field, *_name_and_units(field)) for field in dataclasses.fields(of))
-    return {name + unit.ending: field for field, name, units in named for unit in units}
-
-
-def _name_and_units(field: Field) -> tuple[str, tuple[Unit, ...]]:
-    """Return how a file names a field, and the units its key may end in."""
-    name, units = split(field.name)
-    return field.metadata.get("key", name), units if field.metadata["shape"] == "number" else (COUNT,)
-
-
-def _shown(nbytes: float) -> str:
-    amount, unit = readable("size_bytes", nbytes)
-    return f"{amount} {unit.sign}"
+    reader.check_names()
+    return (None if reader.faults else platform), reader.faults
 
 
 class _Reader(Reader):
-    """A reader of numbers in units of the writer's choice, each with the origin and the note of its surroundings."""
+    """A reader of numbers in units of the writer's choice, each with the origin and the note of its surroundings.
+
+    ``path``: of the table that is read. ``words``: each text that was read, right or wrong, by its path: names, which
+    others refer to, are among them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.source: Mapping[str, str] = {}
+        self.path: KeyPath = ()
+        self.words: dict[KeyPath, str] = {}
 
     def keys(self, of: type) -> Mapping[str, Field]:
-        return _keys(of)
+        return keys_of(of)
 
     def table(self, of: type, data: Mapping[str, Any], path: KeyPath) -> Any:
-        around, before, keys = self.source, len(self.faults), _keys(of)
-        self.source = self._source(data, path)
+        around, keys = (self.source, self.path), keys_of(of)
+        self.source, self.path = self._source(data, path), path
         for first, second in itertools.combinations([key for key in data if key in keys], 2):
             if keys[first] is keys[second]:
-                self.fault((*path, second), f"{split(keys[first].name)[0]} is given twice, in two units")
+                self.fault((*path, second), f"{name_of(keys[first])} is given twice, in two units")
         built = super().table(of, {key: value for key, value in data.items() if key not in _SOURCE}, path)
-        self.source = around
-        if isinstance(built, Slice) and len(self.faults) == before:
-            for name, left in built.usable().items():
-                if left < 0:
-                    self.fault((*path, "shell"), f"the shell takes {-left} {name} more than the slice has")
-        if isinstance(built, Device) and len(self.faults) == before:
-            self._sizes(built, path)
+        self.source, self.path = around
         return built
-
-    def _sizes(self, device: Device, path: KeyPath) -> None:
-        """Check that caches are smaller than any memory, and than the device's own."""
-        memory = device.memory.size_bytes.value if device.memory else math.inf
-        most = min(memory, LARGEST_CACHE_BYTES)
-        bound = f"{_shown(most)}{', the memory of its device' * (most == memory)}"
-        for level, one in enumerate(device.caches):
-            if one.size_bytes.value >= most:
-                wrong = f"{one.name} must be below {bound}, not {_shown(one.size_bytes.value)}"
-                self.fault((*path, "cache", level), f"{wrong}; state both in the units of their keys")
 
     def _source(self, data: Mapping[str, Any], path: KeyPath) -> dict[str, str]:
         """Find the origin and note of a table: its own, else those around it. An origin brings a note of its own."""
@@ -98,73 +66,76 @@ class _Reader(Reader):
             self.fault((*path, "origin"), 'states an origin without a note; name the source in note = "..."')
         return {**self.source, **{key: words for key, words in own.items() if words}}
 
+    def text(self, value: Any, path: KeyPath, rules: Mapping[str, Any]) -> str | None:
+        if isinstance(value, str):
+            self.words[path] = value
+        if value != BLANK:
+            return super().text(value, path, rules)
+        self.fault(path, f"{path[-1]} is left to fill in: {rules['meaning']}")
+        return BLANK
+
     def value(self, field: Field, value: Any, path: KeyPath) -> Any:
         if field.metadata["shape"] != "number":
             return super().value(field, value, path)
-        key, before = path[-1], len(self.faults)
+        key, before, rules = str(path[-1]), len(self.faults), field.metadata
         parts: Mapping[str, Any] = value if isinstance(value, dict) else {"value": value}
-        source, spread, amount = self._source(parts, path), parts.get("spread", 0), parts.get("value", 1)
+        source: Mapping[str, Any] = self._source(parts, path)
         for name in [name for name in parts if name not in _QUANTITY]:
             self.fault((*path, name), f"unknown key {short(name)} of {key}{near(name, _QUANTITY)}")
-        if "value" not in parts:
-            self.fault(path, f"{key} lacks its value")
-        if self._is_finite(f"spread of {key}", spread, path) and spread < 0:
-            self.fault(path, f"spread of {key} must be at least 0, not {spread:g}")
+        if "spread" in parts:
+            self._check(parts["spread"], f"spread of {key}", path, "spread", RATIO, {**BOUNDS, "zero": True})
         for name in _SOURCE:
             if name not in source and len(self.faults) == before:
                 self.fault(path, f"{key} has no {name}; state it next to the value, or once in its table")
-        unit = next(unit for unit in split(field.name)[1] if str(key).endswith(unit.ending))
-        if amount == BLANK:
-            self._blank(
-                key, path, f"{field.metadata['meaning']} (in {unit.sign})" if unit.sign else field.metadata["meaning"]
-            )
-        elif self._is_finite(key, amount, path):
-            self._in_range(key, amount, path, unit, field.metadata.get("zero", False))
-            if unit in UNITS["_seconds"] and to_si(amount, unit) >= LONGEST_SECONDS:
-                most = f"below {LONGEST_SECONDS:g} s, not {amount:g} {unit.sign}"
-                self.fault(path, f"{key} must be {most}; state it in the unit of its key")
+        unit = next(unit for unit in split(field.name)[1] if key.endswith(unit.ending))
+        if "value" not in parts:
+            self.fault(path, f"{key} lacks its value")
+        elif parts["value"] == BLANK:
+            inside = f" (in {unit.sign})" if unit.sign else ""
+            self.fault(path, f"{key} is left to fill in: {rules['meaning']}{inside}")
+        else:
+            self._check(parts["value"], key, path, field.name, unit, rules)
         if len(self.faults) > before:
             return None
-        origin: Any = source["origin"]
-        return Quantity(value=to_si(amount, unit), origin=origin, note=source["note"], spread=parts.get("spread"))
+        return Quantity(value=to_si(parts["value"], unit), spread=parts.get("spread"), **source)
 
-    def text(self, value: Any, path: KeyPath, rules: Mapping[str, Any]) -> str | None:
-        if value != BLANK:
-            return super().text(value, path, rules)
-        self._blank(path[-1], path, rules["meaning"])
-        return BLANK
-
-    def _blank(self, key: object, path: KeyPath, meaning: str) -> None:
-        self.fault(path, f"{key} is left to fill in: {meaning}")
-
-    def _is_finite(self, key: object, value: Any, path: KeyPath) -> bool:
+    def _check(self, value: Any, key: str, path: KeyPath, field: str, unit: Unit, rules: Mapping[str, Any]) -> None:
+        """Check that a value is a number, whole where it is a count, and within the bounds of its field."""
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.fault(path, f"{key} must be a number, not {self.kind_of(value)}")
-        elif not abs(value) <= LARGEST:  # so said, NaN is refused too
-            self.fault(path, f"{key} must be finite and at most {LARGEST:g}")
-        else:
-            return True
-        return False
-
-    def _in_range(self, key: object, value: float, path: KeyPath, unit: Unit, zero: bool) -> None:
+            return self.fault(path, f"{key} must be a number, not {self.kind_of(value)}")
+        if not abs(value) <= LARGEST:  # so said, NaN is refused too
+            return self.fault(path, f"{key} must be finite and at most {LARGEST:g}")
+        amount, wrong, remedy = to_si(value, unit), "", ""
         if unit is COUNT and value != int(value):
-            self.fault(path, f"{key} is a count, a whole number, not {value:g}")
-        elif value < 0 or (to_si(value, unit) == 0 and not (value == 0 and zero)):
-            self.fault(path, f"{key} must be {'at least' if zero else 'above'} 0, not {value:g}")
+            wrong = "a count, a whole number"
+        elif amount <= 0 and not (value == 0 and rules["zero"]):
+            wrong = f"{'at least' if rules['zero'] else 'above'} 0"
+        elif not rules["least"] <= amount < rules["below"]:
+            bound = ("at least", rules["least"]) if amount < rules["least"] else ("below", rules["below"])
+            digits, shown = readable(field, bound[1])
+            wrong, remedy = f"{bound[0]} {digits} {shown.sign}", f" {unit.sign}; state it in the unit of its key"
+        if wrong:
+            self.fault(path, f"{key} must be {wrong}, not {value:g}{remedy}")
 
     def complete(self, of: type, given: Mapping[str, Any], path: KeyPath) -> None:
         kind, what = str(given.get("kind")), of.__name__.lower()
-        if lacking := self.lacking(of, given, path, ("devices",) if of is Platform else NEEDED.get(kind, ())):
+        if lacking := self.lacking(of, given, path, KINDS[kind].needed if kind in KINDS else ()):
             what = f"{what} {short(given['name'])}" if given.get("name") else f"this {what}"
-            self.fault(path, f"{what} lacks {lacking}{f', which every {kind} has' if kind in NEEDED else ''}")
-        for field in dataclasses.fields(of):
-            kinds = field.metadata["kinds"]
-            if kind in NEEDED and given.get(field.name) and kind not in kinds:
-                name = _name_and_units(field)[0]
-                self.fault(path, f"{name} is for kind {' or '.join(kinds)}, this device is of kind {kind}")
+            self.fault(path, f"{what} lacks {lacking}{f', which every {kind} has' if kind in KINDS else ''}")
+        for field in dataclasses.fields(of) if kind in KINDS else ():
+            kinds = [name for name, its in KINDS.items() if field.name in its.own]
+            if kinds and kind not in kinds and given.get(field.name):
+                wrong = f"is for kind {' or '.join(kinds)}, this device is of kind {kind}"
+                self.fault(path, f"{name_of(field)} {wrong}")
+        if of is Slice and given.get("shell"):
+            for name in RESOURCES:
+                have, taken = given.get(name), getattr(given["shell"], name)
+                if have and taken.value > have.value:
+                    more = f"{taken.value - have.value:g} {name} more than the slice has"
+                    self.fault((*path, "shell"), f"the shell takes {more}")
 
     def described(self, field: Field, path: KeyPath) -> str:
-        name, units = _name_and_units(field)
+        name, units = name_of(field), split(field.name)[1]
         if units == (COUNT,):
             return super().described(field, path)
         return f"{name} ({', '.join(unit.ending for unit in units)})"
@@ -172,80 +143,40 @@ class _Reader(Reader):
     def unknown(self, word: str, of: type) -> str:
         """Say what is wrong with an unknown key: its unit, or its name."""
         for field in sorted(dataclasses.fields(of), key=lambda field: -len(field.name)):
-            name, units = _name_and_units(field)
-            ending = word.removeprefix(name)
-            if ending == word or field.metadata["shape"] == "text" or not _ENDING.fullmatch(ending):
-                continue
-            if "of" in field.metadata:
-                inside = ", ".join(list(_keys(field.metadata["of"]))[:3])
-                return f"unknown key {short(word)}; {name} is a table of its own, with keys such as {inside}"
-            if units == (COUNT,):
-                return f"unknown key {short(word)}; {name} is a count, without a unit"
-            return f"unknown unit in {short(word)}; {name} may end in {', '.join(unit.ending for unit in units)}"
+            name = name_of(field)
+            if word.startswith(name) and field.metadata["shape"] != "text" and _ENDING.fullmatch(word[len(name) :]):
+                return f"unknown key {short(word)}; there is {self.described(field, self.path)}"
         look = len(self.faults) < MOST_NEAR
-        return f"unknown key {short(word)}{near(word, [*_keys(of), *_SOURCE]) if look else ''}"
+        return f"unknown key {short(word)}{near(word, [*keys_of(of), *_SOURCE]) if look else ''}"
 
-
-Found = Iterator[tuple[KeyPath, str]]
-Tables = list[tuple[KeyPath, Mapping[str, Any]]]
-
-
-def between(data: Mapping[str, Any]) -> Faults:
-    """List (path, sentence) of each fault. Takes tables of any content, and is silent on faults within one."""
-    devices, links = _tables(data, ("device",)), _tables(data, ("link",))
-    faults = [*_twice("device", devices), *_link_faults(links, [name for _, name in _named(devices)])]
-    for path, device in devices:
-        for key in ("cache", "slice"):
-            faults += _twice(key, _tables(device, (*path, key)))
-    return faults or list(_alone(devices, links))
-
-
-def _tables(data: Mapping[str, Any], path: KeyPath) -> Tables:
-    parts = data.get(str(path[-1]), ())
-    listed = parts if isinstance(parts, list) else ()
-    return [((*path, position), part) for position, part in enumerate(listed[:MOST_TABLES]) if isinstance(part, dict)]
-
-
-def _named(tables: Tables) -> list[tuple[KeyPath, str]]:
-    return [(path, part["name"]) for path, part in tables if isinstance(part.get("name"), str)]
-
-
-def _twice(what: str, tables: Tables) -> Found:
-    seen = set()
-    for path, name in _named(tables):
-        if name in seen:
-            yield (*path, "name"), f"a second {what} {short(name)}; give each a name of its own"
-        seen.add(name)
-
-
-def _ends(link: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List (key, device) of the ends that are named."""
-    return [(key, link[key]) for key in ("from", "to") if isinstance(link.get(key), str)]
-
-
-def _link_faults(links: Tables, known: list[str]) -> Found:
-    seen = set()
-    for path, link in links:
-        ends = _ends(link)
-        for key, name in ends:
-            if name not in known:
-                there = ", ".join(map(short, known)) or "none"
-                yield (*path, key), f"a link to {short(name)}, which is no device; there are {there}{near(name, known)}"
-        pair = frozenset(name for _, name in ends)
-        if len(ends) == 2 and len(pair) == 1:
-            yield (*path, "to"), f"a link from {short(ends[0][1])} to itself"
-        elif len(ends) == 2 and pair in seen:
-            yield path, f"a second link between {' and '.join(short(name) for _, name in ends)}"
-        seen.add(pair)
-
-
-def _alone(devices: Tables, links: Tables) -> Found:
-    """Yield devices no chain of links joins to the first: whatever is placed there could never be fed."""
-    named, pairs = _named(devices), [{name for _, name in _ends(link)} for _, link in links]
-    reached = {name for _, name in named[:1]}
-    # Invariant: after r rounds reached has every device that a chain of at most r links joins to the first.
-    for _ in pairs:
-        reached = reached.union(*(pair for pair in pairs if pair & reached))
-    for path, name in named:
-        if name not in reached:
-            yield path, f"no chain of links joins {short(name)} to {short(named[0][1])}; add a [[link]]"
+    def check_names(self) -> None:
+        """Check that names are unique, and that links join all devices; what is wrong within a table is no matter."""
+        before, named, pairs = len(self.faults), dict[tuple[KeyPath, str], KeyPath](), list[set[str]]()
+        links: dict[KeyPath, dict[str, str]] = {}
+        for path, word in self.words.items():
+            if path[0] == "link":
+                links.setdefault(path[:-1], {})[str(path[-1])] = word
+            elif path[-1] == "name" and named.setdefault((path[:-2], word), path) != path:
+                self.fault(path, f"a second {path[-3]} {short(word)}; give each a name of its own")
+        devices = {name: path[:-1] for (around, name), path in named.items() if around == ("device",)}
+        for path, link in links.items():
+            ends = {key: link[key] for key in ("from", "to") if key in link}
+            for key, name in ends.items():
+                if name not in devices:
+                    there = ", ".join(map(short, devices)) or "none"
+                    wrong = f"a link to {short(name)}, which is no device; there are {there}{near(name, list(devices))}"
+                    self.fault((*path, key), wrong)
+            if len(ends) == 2 and len(set(ends.values())) == 1:
+                self.fault((*path, "to"), f"a link from {short(ends['from'])} to itself")
+            elif len(ends) == 2 and set(ends.values()) in pairs:
+                self.fault(path, f"a second link between {' and '.join(map(short, ends.values()))}")
+            pairs.append(set(ends.values()))
+        if len(self.faults) > before or not devices:
+            return
+        first, *_ = devices
+        reached = {first}
+        # Invariant: after r rounds reached has every device that a chain of at most r links joins to the first.
+        for _ in pairs:
+            reached = reached.union(*(pair for pair in pairs if pair & reached))
+        for name in devices.keys() - reached:  # whatever is placed there could never be fed
+            self.fault(devices[name], f"no chain of links joins {short(name)} to {short(first)}; add a [[link]]")

@@ -14,7 +14,7 @@ from .. import platforms, stats
 from ..answer import Note
 from ..drift import drift
 from ..estimate import weakest
-from ..platforms.reading import FILE
+from ..platforms.files import FILE
 from ..records import Record, RecordError, how_to_measure, twins
 from . import tree_cost_model
 from .tree_variants import Configuration, TreeTime, Variant

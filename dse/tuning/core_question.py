@@ -20,7 +20,7 @@ from ..mapping.processes import one_thread
 from ..mapping.question import WHERE, MappingQuestion, ask, predict_loop, refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
-from ..platforms.reading import RESULTS
+from ..platforms.files import RESULTS
 from ..records import Source
 from ..solver.problem import LOOP, ProblemError
 from ..times import analytic

@@ -29,7 +29,7 @@ from ..estimate import Estimate, Evidence, Interval, interval_of, off, weakest
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
 from ..platforms import Platform
-from ..platforms.reading import RESULTS
+from ..platforms.files import RESULTS
 from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse import platforms
-from dse.platforms.reading import FILE
+from dse.platforms.files import FILE
 from dse.records import Record, how_to_measure
 
 from .. import style

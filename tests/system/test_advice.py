@@ -80,7 +80,7 @@ def try_out(command):
     elif workload := getattr(given, "workload", None):
         for name in (workload,) if isinstance(workload, str) else workload:
             load(name)
-    if (name := getattr(given, "platform", None)) and name != platforms.reading.HERE:
+    if (name := getattr(given, "platform", None)) and name != platforms.files.HERE:
         platforms.load(name)
     if package == "dse" and any(tuple(words[: len(quick)]) == quick for quick in QUICK) and "this" not in words:
         assert dse_main(words) == 0, command

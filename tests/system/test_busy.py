@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from dse.__main__ import main as dse
-from dse.platforms import busy, fingerprint
+from dse.platforms import checkout, fingerprint
 from dse.records import LOAD, read_file, read_folder
 
 SMOKE = ("sweep", "--preset", "smoke", "--contestants", "flat", "--capacities", "1000", "--batches", "32", "--no-floor")
@@ -20,11 +20,11 @@ def loaded(monkeypatch):
         looks = iter(running)
         monkeypatch.setattr(os, "cpu_count", lambda: 2)
         monkeypatch.setattr(os, "getloadavg", lambda: (average, 0.0, 0.0))
-        monkeypatch.setattr(busy, "_running", lambda: next(looks))
-        busy.load.cache_clear()
+        monkeypatch.setattr(checkout, "_count_running", lambda: next(looks))
+        checkout.read_load.cache_clear()
 
     yield put
-    busy.load.cache_clear()
+    checkout.read_load.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -39,33 +39,33 @@ def loaded(monkeypatch):
 )
 def test_load_is_what_runs_for_a_minute_and_at_this_moment(loaded, average, running, load):
     loaded(average, *running)
-    assert busy.load() == load == busy.load()
+    assert checkout.read_load() == load == checkout.read_load()
 
 
 def test_a_process_of_ones_own_is_no_load_to_itself(monkeypatch, tmp_path):
     (tmp_path / "loadavg").write_text("9.00 8.00 7.00 5/300 1234\n")
-    monkeypatch.setattr(busy, "PROCESSES", tmp_path / "loadavg")
-    monkeypatch.setattr(busy, "EVERY_SECONDS", 0.0)
-    assert busy._running() == 4
+    monkeypatch.setattr(checkout, "PROCESSES", tmp_path / "loadavg")
+    monkeypatch.setattr(checkout, "EVERY_SECONDS", 0.0)
+    assert checkout._count_running() == 4
 
 
 def test_a_system_that_tells_no_moment_may_have_a_process_of_ours_on_each_core(loaded, monkeypatch, tmp_path):
-    monkeypatch.setattr(busy, "PROCESSES", tmp_path / "none")
+    monkeypatch.setattr(checkout, "PROCESSES", tmp_path / "none")
     for average, load in ((2.5, 0.0), (6.0, 4.0)):
         loaded(average)
-        assert busy.load() == load
+        assert checkout.read_load() == load
     monkeypatch.delattr(os, "getloadavg")
-    busy.load.cache_clear()
-    assert busy.load() == 0.0
+    checkout.read_load.cache_clear()
+    assert checkout.read_load() == 0.0
 
 
 @pytest.mark.parametrize("command", [SMOKE, ("profile", "--workload", "cartpole_dqn"), ("compare", "HEAD~1", "HEAD")])
 def test_nothing_is_measured_under_load(loaded, tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     loaded(40.0, *[40] * 11)
-    assert main([*command]) == busy.EXIT_CODE == 75
+    assert main([*command]) == checkout.BUSY_EXIT_CODE == 75
     assert capsys.readouterr().err.startswith("error: load is 40 on 2 cores: not measuring")
-    assert dse(["platform", "probe", "--out", "probed.toml"]) == busy.EXIT_CODE
+    assert dse(["platform", "probe", "--out", "probed.toml"]) == checkout.BUSY_EXIT_CODE
     assert [*tmp_path.iterdir()] == []
 
 
@@ -74,7 +74,7 @@ def test_what_does_not_measure_is_done_under_load(loaded, tmp_path):
     file = tmp_path / "records.jsonl"
     file.write_text("")
     assert main(["list", "--results", str(tmp_path)]) == 2  # no records there
-    assert main(["compare", str(file), str(file)]) != busy.EXIT_CODE
+    assert main(["compare", str(file), str(file)]) != checkout.BUSY_EXIT_CODE
     with pytest.raises(SystemExit) as ended:
         main(["profile", "--help"])
     assert ended.value.code == 0

@@ -1,6 +1,5 @@
 """What the user's environment and settings do to what git, pip and make are asked: nothing."""
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 from benchmarks import compare, workers
 from dse import platforms
+from dse.platforms import checkout
 from impls import files
 from tests.committed import ROOT
 
@@ -53,7 +53,7 @@ def test_a_hook_of_another_repository_does_not_lend_its_commit(ours, tmp_path, m
         monkeypatch.setenv(f"GIT_{name}", str(other / value) if value != "1" else value)
     assert platforms.commit(ours.folder) == (ours.head, False)
     assert compare.resolve("HEAD", ours.folder) == ours.head
-    with platforms.files_at(ours.folder, "HEAD") as files:
+    with checkout.files_at(ours.folder, "HEAD") as files:
         assert "code" in files.getnames()
 
 
@@ -97,7 +97,7 @@ def test_settings_of_git_that_say_what_may_be_read_are_kept(ours, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "safe.directory")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(ours.folder))
-    assert platforms.git(ours.folder, "config", "--get", "safe.directory") == str(ours.folder)
+    assert checkout.git(ours.folder, "config", "--get", "safe.directory") == str(ours.folder)
 
 
 def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, capsys):
@@ -119,8 +119,7 @@ def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, cap
 
 def test_what_git_says_is_shown(ours, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests have it
-    module = importlib.import_module("dse.platforms.fingerprint")  # the package has its function by that name
-    monkeypatch.setattr(module, "KEPT", (*module.KEPT, "GIT_TEST"))
+    monkeypatch.setattr(checkout, "KEPT", (*checkout.KEPT, "GIT_TEST"))
     with pytest.raises(ValueError, match=r"'HEAD'.*safe\.directory"):
         compare.resolve("HEAD", ours.folder)
 
@@ -208,7 +207,7 @@ def test_an_environment_that_was_not_finished_or_is_of_another_python_is_made_an
 
 
 def test_what_keeps_a_commit_from_being_made_is_a_sentence(ours, monkeypatch):
-    monkeypatch.setattr(compare, "files_at", lambda *_: platforms.files_at(ours.folder, "0" * 40))
+    monkeypatch.setattr(compare, "files_at", lambda *_: checkout.files_at(ours.folder, "0" * 40))
     with pytest.raises(compare.BrokenCommitError, match=r"HEAD cannot be installed: .*0000"):
         compare.install("HEAD", ours.folder)
     (ours.folder / ".compare").rename(ours.folder / "away")

@@ -8,7 +8,8 @@ import pytest
 from dse import platforms
 from dse.__main__ import main
 from dse.mapping.build import build
-from dse.platforms import Cache, Device, Memory, Platform, PlatformError, Quantity, leaves
+from dse.platforms import Device, Memory, Platform, PlatformError, Quantity, leaves
+from dse.platforms.platform import Cache
 from dse.solver.problem import ProblemError
 from dse.times import hardware
 from dse.times.door import Times

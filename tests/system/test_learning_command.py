@@ -11,7 +11,7 @@ from benchmarks.libraries.base import Loop, roles
 from benchmarks.topic import parser_for
 from benchmarks.topics.learning import NAMES, SERIAL, Stepped, Trained, command, list_runs, worker
 from benchmarks.topics.loops import with_sac
-from dse.platforms import evidence
+from dse.platforms import checkout
 from dse.records import read_file
 from impls.training import load
 from tests.oracles.naive_training import Naive
@@ -149,7 +149,7 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp
 
 
 def test_libraries_train_by_their_interpreter_and_are_kept_with_what_differs(asked, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(evidence, "_installed", str)
+    monkeypatch.setattr(checkout, "_installed", str)
     theirs, usual = tmp_path / "theirs", words(tmp_path, "--only", "serial,libraries", "--seeds", "10", "--json")
     usual += ["--workload", "pendulum_sac", "--python", str(theirs)]
     assert cli.main(usual) == 2

@@ -14,7 +14,7 @@ from dse import machines
 from dse.__main__ import main
 from dse.answers.printer import say, write_unlike
 from dse.platforms import PlatformError, load
-from dse.platforms.reading import without_gpus
+from dse.platforms.files import remove_gpus
 from dse.race_trees import find_tree
 from dse.records import RecordError, how_to_measure
 from tests.committed import RESULTS, ROOT
@@ -62,7 +62,7 @@ def here(monkeypatch):
     """Make a machine the one that asks."""
 
     def put(facts=HERE):
-        for module in ("dse.machines", "dse.platforms.reading"):
+        for module in ("dse.machines", "dse.platforms.files"):
             monkeypatch.setattr(f"{module}.fingerprint", lambda: facts)
         monkeypatch.setattr(fingerprints, "fingerprint", lambda: facts)
         return facts
@@ -245,7 +245,7 @@ def test_trees_on_a_gpu_answer_only_where_there_is_one(here, results):
 
 def test_a_machine_without_a_gpu_is_not_answered_with_anothers():
     there = load("h200")
-    left = without_gpus(there)
+    left = remove_gpus(there)
     assert {device.kind for device in there.devices} - {device.kind for device in left.devices} == {"gpu"}
     names = {device.name for device in left.devices}
     assert names and all({link.source, link.target} <= names for link in left.links)

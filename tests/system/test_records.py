@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.run import latest
 from dse import platforms, records
-from dse.platforms.evidence import read_races
+from dse.platforms.checkout import read_races
 from dse.records import RecordError, Writer, parse, read_file, read_folder, select
 from dse.times.profile import evidence
 from impls.files import list_files

@@ -18,7 +18,7 @@ from dse.__main__ import main
 from dse.answer import Note
 from dse.answers import deciding, emit, run
 from dse.mapping.question import ask, find_mapping
-from dse.platforms import busy
+from dse.platforms import checkout
 from dse.race_runs import Decided
 from dse.records import read_file
 from impls.race import Result, Standing
@@ -94,7 +94,7 @@ def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, fac
     settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * one.answer.hz}
     summary = {"settled": settled, "throughput": {"cpu_percent": 27.0}, "updates": 0, "steps": 5000}
     for average in (0.0, 9.0):
-        monkeypatch.setattr(busy, "load", lambda average=average: average)
+        monkeypatch.setattr(checkout, "read_load", lambda average=average: average)
         ended = run.ended_answer(one, None, summary)
         kinds = noted(ended)
         assert ended.choice.more["load"] == average
@@ -104,7 +104,7 @@ def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, fac
             "pace"
         ] == pytest.approx(factor)
     run._announce(SimpleNamespace(json=True), ask("this", "cartpole_dqn", machine=MACHINE), one, None)
-    assert busy.described() in capsys.readouterr().err
+    assert checkout.describe_load() in capsys.readouterr().err
     early = noted(run.ended_answer(one, None, summary | {"settled": None}))
     assert early["ended_too_early"] == {"updates": 0, "steps": 5000}
 

@@ -29,8 +29,8 @@ AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budg
 
 # A sweep as a process, without sentinels: what they find disturbed is measured twice.
 ALONE = (
-    "import sys; from benchmarks import __main__ as cli; from dse.platforms import busy; "
-    "cli.Sentinels = busy.load = lambda: None; sys.exit(cli.main(sys.argv[1:]))"
+    "import sys; from benchmarks import __main__ as cli; from dse.platforms import checkout; "
+    "cli.Sentinels = checkout.read_load = lambda: None; sys.exit(cli.main(sys.argv[1:]))"
 )
 
 

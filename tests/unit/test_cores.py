@@ -6,8 +6,8 @@ import os
 import pytest
 
 from dse import machines, platforms
-from dse.platforms import PlatformError, probe, reading
-from dse.platforms.writing import to_toml
+from dse.platforms import PlatformError, files, probe
+from dse.platforms.files import to_toml
 from impls import cores
 from tests.system.test_probe import FOUND, HERE, SAMPLES
 
@@ -130,11 +130,11 @@ def described(threads):
 
 def test_this_machine_has_the_cores_that_the_process_may_use_and_a_file_keeps_all(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "count_cores", lambda: 4)
-    path = reading.here(tmp_path)
+    path = files.find_own_file(tmp_path)
     path.parent.mkdir()
     path.write_text(to_toml(described(8)))
-    monkeypatch.setattr(reading, "count_cores", lambda: 3)
-    monkeypatch.setattr(reading, "count_allowed", lambda: 5)
+    monkeypatch.setattr(files, "count_cores", lambda: 3)
+    monkeypatch.setattr(files, "count_allowed", lambda: 5)
     for platform, expected in (
         (platforms.load("this", tmp_path), (3, 5)),
         (machines.platform("this", tmp_path, str(platforms.fingerprint()["key"]))[0], (3, 5)),
@@ -142,7 +142,7 @@ def test_this_machine_has_the_cores_that_the_process_may_use_and_a_file_keeps_al
     ):
         cpu = platform.device("cpu")
         assert (cpu.cores.value, cpu.threads.value) == expected
-    monkeypatch.setattr(reading, "count_allowed", lambda: 64)
+    monkeypatch.setattr(files, "count_allowed", lambda: 64)
     assert platforms.load("this", tmp_path).device("cpu").threads.value == 8
 
 

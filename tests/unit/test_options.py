@@ -10,7 +10,7 @@ from dse.mapping.build import build
 from dse.mapping.options import ARRANGEMENT
 from dse.mapping.question import MappingQuestion, find_mapping, tables
 from dse.platforms import load as load_platform
-from dse.platforms.reading import RESULTS
+from dse.platforms.files import RESULTS
 from dse.solver.law import sum_needs
 from dse.solver.problem import PARTS, TREE, Configuration
 from dse.solver.solve import solve

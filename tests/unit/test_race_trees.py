@@ -13,7 +13,7 @@ import dse
 import impls.race
 from dse import __main__ as cli
 from dse import platforms, race_trees
-from dse.platforms.reading import RESULTS
+from dse.platforms.files import RESULTS
 from dse.race_trees import find_tree
 from dse.records import read_file
 from dse.times.tree_times import Question
@@ -176,7 +176,7 @@ def test_a_kept_race_answers_until_the_question_code_or_version_changes(tmp_path
     assert ask(tmp_path) == first
     assert not clock.made
     assert all(is_raced(**other) for other in ({"batch": 9}, {"inserts": 1}, {"cold": True}, {"again": True}))
-    monkeypatch.setattr("dse.platforms.evidence.evidence_here", lambda clock: {"code": "other"})
+    monkeypatch.setattr("dse.race_trees.evidence_here", lambda clock: {"code": "other"})
     assert is_raced()
     assert not is_raced()
     there = {**MACHINE, "python": "3", "packages": {"numba": "2"}}

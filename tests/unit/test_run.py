@@ -22,7 +22,7 @@ from benchmarks.topics import peers, share
 from benchmarks.topics.profile.cells import PRESETS, groups
 from benchmarks.workers import Untimed
 from dse import records
-from dse.platforms import evidence
+from dse.platforms import checkout
 from dse.records import RecordError, read_file
 from impls.training import load
 from tests.committed import COMMITTED, RESULTS
@@ -237,8 +237,8 @@ def hash_of(folder, **changes):
     for name, text in {**CHECKOUT, **changes}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    evidence.hash_code.cache_clear()
-    return evidence.hash_code("benchmarks.timing", folder)
+    checkout.hash_code.cache_clear()
+    return checkout.hash_code("benchmarks.timing", folder)
 
 
 REACHED = [
@@ -287,18 +287,18 @@ def test_evidence_has_what_an_environment_installs_and_what_is_set(tmp_path, mon
     monkeypatch.setenv("NUMBA_CACHE_DIR", "somewhere")
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     (packages / "ray-2.1.dist-info").mkdir(parents=True)
-    first = evidence.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)
+    first = checkout.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)
     assert (first["asked"], first["settings"]["NUMBA_OPT"]) == ({"budget": 0.5}, "1")
     assert "NUMBA_CACHE_DIR" not in first["settings"]
     (packages / "ray-2.1.dist-info").rename(packages / "ray-2.2.dist-info")
-    second = evidence.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)
+    second = checkout.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)
     assert second == {**first, "libraries": second["libraries"]} != first
-    monkeypatch.setattr(evidence, "fingerprint", lambda: {"python": "3.8.1", "packages": {}})  # ours run beside them
+    monkeypatch.setattr(checkout, "fingerprint", lambda: {"python": "3.8.1", "packages": {}})  # ours run beside them
     assert (
-        evidence.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)["libraries"]
+        checkout.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)["libraries"]
         != second["libraries"]
     )
-    assert "libraries" not in evidence.evidence_here("benchmarks.run")
+    assert "libraries" not in checkout.evidence_here("benchmarks.run")
 
 
 @pytest.mark.parametrize("status", ["skipped", "failed"])

@@ -13,7 +13,7 @@ import pytest
 from dse.__main__ import main
 from dse.mapping.question import tables, with_values
 from dse.platforms import load as load_platform
-from dse.platforms.fingerprint import now
+from dse.platforms import now
 from dse.platforms.quantities import Quantity
 from dse.records import Record, Writer, read_file, read_folder
 from dse.times import analytic

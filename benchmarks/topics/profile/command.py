@@ -18,8 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dse.platforms.evidence import CORES
-from dse.platforms.reading import here
+from dse.platforms.checkout import CORES
+from dse.platforms.files import find_own_file
 from dse.records import Record, RecordError
 from impls.files import refusing
 from impls.terminal import print_to_stderr
@@ -46,7 +46,7 @@ def probe_once(results: Path) -> None:
     """Describe this machine, where nobody has: answers for `--platform this` need it and its records."""
     from dse.platforms.probe import write_probe  # noqa: PLC0415  # with its kernels
 
-    if not (path := here(results)).is_file():
+    if not (path := find_own_file(results)).is_file():
         with refusing(path, RecordError, "choose another folder"):
             write_probe(path)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dse.platforms.evidence import CORES
+from dse.platforms.checkout import CORES
 
 from . import kind_of
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import stats
-from dse.platforms.evidence import CORES
+from dse.platforms.checkout import CORES
 from dse.records import Record
 from impls.replay import registry
 

@@ -1,21 +1,32 @@
-"""Which kept record answers a request: one with a time, of the same cell, by the same code, versions and settings.
+"""State what a number rests on besides its machine: the command, the commit, the code and the load from others.
 
-Races are kept for whoever asks the same again, who gets an answer without them too: a file that cannot be read or
+Which kept record answers a request: one with a time, of the same cell, by the same code, versions and settings.
+
+Races are kept for the same question later, which has an answer without them too: a file that cannot be read or
 written costs a race and a warning.
 
 A record's machine has its ``evidence``: what may change a number besides the cell, the machine and its versions. Of the
 code these are the modules that the clock may reach, without comments, docstrings and layout. The commit is kept with it
 and not compared, for edits need not be committed, and most commits change nothing that is timed. Records that were kept
 before there was evidence are of other code, and answer nothing.
+
+The load is that of the whole machine, in a container too, and so are the cores it is compared with.
 """
 
 import ast
 import contextlib
+import datetime
 import functools
 import hashlib
+import io
 import marshal
 import os
 import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType
@@ -38,6 +49,26 @@ SOURCES = (".py", ".cu", ".cpp", ".h")
 VERSIONS = ("python", "packages")
 SETTING = re.compile(r"NUMBA_(?!CACHE_DIR).*|.*_NUM_THREADS")
 """Environment variables that change compiled code, or how many threads run."""
+CODE = (":/", ":!/results")
+KEPT = tuple(f"GIT_{name}" for name in ("CONFIG", "SSH", "SSL", "PROXY", "ASKPASS", "TERMINAL", "EXEC", "DISCOVERY"))
+"""How the variables begin that git keeps: they say what it may read, and how; others name another repository."""
+BUSY_EXIT_CODE = 75
+"""The exit code of a command that does not measure for load: that of sysexits.h for what may succeed later."""
+LOOKS, EVERY_SECONDS = 11, 0.05
+PROCESSES = Path("/proc/loadavg")  # three averages, then running/all
+
+
+def now() -> str:
+    """Return the UTC time of a record, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def command_line() -> str:
+    """Return the command that runs, as a user would type it, without the paths of this machine."""
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    words = (Path(word).name if os.sep in word else word for word in sys.argv[1:])
+    return " ".join([name, *map(shlex.quote, words)])
 
 
 def evidence_here(clock: str, libraries: Iterable[Path] = (), **asked: Any) -> dict[str, Any]:
@@ -55,8 +86,8 @@ def evidence_here(clock: str, libraries: Iterable[Path] = (), **asked: Any) -> d
     return {"code": hash_code(clock), **{name: fact for name, fact in facts.items() if fact}}
 
 
-def answers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Say whether what was kept is evidence of what is asked for: both are told by the ``machine`` of their records.
+def is_evidence(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Say whether what was kept is evidence of what is asked for, by the ``machine`` of both.
 
     What was made under load is not enough where this run is not.
     """
@@ -73,12 +104,12 @@ def is_done(kept: Record) -> bool:
     return kept.median_seconds is not None
 
 
-def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Record | None:
+def find_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Record | None:
     """Find the latest race in a file that answers a question: decided, or given at least so many seconds."""
     for record in reversed(read_races(path)):
-        told = record.metrics["race"]
-        is_enough = told["ending"] == "decided" or limit <= told["limit"]
-        if told["asked"] == asked and is_enough and answers(record.machine, machine):
+        race = record.metrics["race"]
+        is_enough = race["ending"] == "decided" or limit <= race["limit"]
+        if race["asked"] == asked and is_enough and is_evidence(record.machine, machine):
             return record
     return None
 
@@ -90,7 +121,7 @@ def read_races(path: Path) -> list[Record]:
         for line in path.read_text(encoding="utf-8-sig", errors="replace").split("\n"):
             with contextlib.suppress(RecordError):
                 races.append(parse(line, str(path)))
-    return [one for one in races if "race" in one.metrics]
+    return [race for race in races if "race" in race.metrics]
 
 
 def keep_race(path: Path, race: Record) -> bool:
@@ -99,9 +130,8 @@ def keep_race(path: Path, race: Record) -> bool:
         with Writer(path) as writer:
             writer.append(race)
     except (RecordError, OSError, Warning) as error:
-        warn_once(
-            f"this race is not kept, so that its question is raced again: {error}; what is damaged can be deleted"
-        )
+        again = "so that its question is raced again"
+        warn_once(f"this race is not kept, {again}: {error}; what is damaged can be deleted")
         return False
     return True
 
@@ -195,11 +225,11 @@ def _compiled(tree: ast.Module) -> bytes:
         if ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
             node.body = node.body or [ast.Pass(lineno=1, col_offset=0)]
-    return marshal.dumps(_without_places(compile(tree, "", "exec")), 2)
+    return marshal.dumps(_strip_lines(compile(tree, "", "exec")), 2)
 
 
-def _without_places(code: CodeType) -> CodeType:
-    inner = tuple(_without_places(const) if isinstance(const, CodeType) else const for const in code.co_consts)
+def _strip_lines(code: CodeType) -> CodeType:
+    inner = tuple(_strip_lines(const) if isinstance(const, CodeType) else const for const in code.co_consts)
     return code.replace(co_consts=inner, co_firstlineno=0, co_linetable=b"")
 
 
@@ -211,3 +241,105 @@ def _installed(python: Path) -> list[str]:
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
+
+
+# The checkout, as git knows it
+
+
+class GitError(ValueError):
+    """Git has no answer; the message is what it said, and empty where it said nothing."""
+
+
+def git(folder: Path, *words: str) -> str:
+    """Ask git about the checkout that a folder is of, by a command whose output no setting changes. GitError."""
+    return _output(folder, words).decode(errors="replace").strip()
+
+
+def files_at(folder: Path, commit: str, *paths: str) -> tarfile.TarFile:
+    """Open the files of a commit beneath a folder, or those of its ``paths`` alone. GitError."""
+    files = tarfile.open(fileobj=io.BytesIO(_output(folder, ("archive", "--format=tar", commit, *paths))))
+    files.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python has from 3.11.4 on
+    return files
+
+
+def _output(folder: Path, words: tuple[str, ...]) -> bytes:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)}
+    # A monitor of files may be asked for changes, and is no part of git; the user may commit meanwhile.
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=", "-C", str(folder), *words]
+    settings = {**kept, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=settings, check=False)
+    except OSError as error:
+        raise GitError(f"git does not run ({error.strerror}); install it, or add its folder to PATH") from None
+    if done.returncode:
+        raise GitError(" ".join(done.stderr.decode(errors="replace").split()))
+    return done.stdout
+
+
+def commit(folder: Path, is_told: bool = True) -> tuple[str | None, bool | None]:
+    """Return (commit, whether tracked files but results differ from it) of a checkout.
+
+    Outside of one, and where git cannot tell, it is (None, None), and a line on stderr says why if ``is_told``.
+    """
+    try:
+        changed = git(folder, "status", "--porcelain=v1", "--no-renames", "--untracked-files=no", "--", *CODE)
+        # Outside of a checkout, as in an ignored folder of another repository, HEAD:./ is an error.
+        return git(folder, "rev-parse", "HEAD", "HEAD:./").split()[0], bool(changed)
+    except GitError as error:
+        if is_told:
+            warn_once(f"no commit is recorded, for git cannot tell it: {error}")
+        return None, None
+
+
+def is_shallow(folder: Path) -> bool:
+    """Say whether a clone lacks older commits. GitError."""
+    return git(folder, "rev-parse", "--is-shallow-repository") == "true"
+
+
+# The load from other processes
+
+
+@functools.cache
+def read_load() -> float:
+    """Return how many processes of others run, as seen first by this process; 0.0 while they leave half the cores.
+
+    It is the load average of the last minute, or what runs at this moment where that is less: the average alone counts
+    what a command of ours just left in it, the moment alone what is about to end. Where a system tells no moment, a
+    process on each core is taken for ours.
+    """
+    cores, average = os.cpu_count() or 1, read_load_average()
+    if average <= cores / 2:
+        return 0.0
+    looks = [_count_running() for _ in range(LOOKS)] if PROCESSES.exists() else [average - cores]
+    load = float(min(average, sorted(looks)[len(looks) // 2]))
+    return load if load > cores / 2 else 0.0
+
+
+def describe_load() -> str:
+    """Say how many processes of others run; "" while they leave half the cores."""
+    return f"load is {read_load():.3g} on {os.cpu_count()} cores" if read_load() else ""
+
+
+def read_load_average() -> float:
+    """Return the load average of the last minute, with our own processes in it; 0.0 where the system tells none."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return 0.0
+
+
+def _count_running() -> int:
+    """Count the processes that run at this moment, but for this one."""
+    time.sleep(EVERY_SECONDS)
+    return int(PROCESSES.read_text(encoding="utf-8").split()[3].partition("/")[0]) - 1
+
+
+def is_too_loaded(is_anyway: bool) -> bool:
+    """Say on standard error that others run, if they do; return whether a command must not measure for that."""
+    if read_load() and is_anyway:
+        how = "measuring all the same; the records are marked as disturbed"
+        print(f"{describe_load()}: {how}", file=sys.stderr, flush=True)
+    elif read_load():
+        how = "not measuring; wait until others have ended, or add --anyway"
+        print(f"error: {describe_load()}: {how}", file=sys.stderr, flush=True)
+    return bool(read_load()) and not is_anyway
