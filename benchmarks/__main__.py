@@ -5,7 +5,8 @@ compare    is the newer of two commits, or of two files of records, slower?
 peers      how fast and how exact are other libraries' trees compared with ours?
 profile    how long do the primitives of a training workload take?
 run        answer another question by measuring: run TOPIC
-list       which results are there?
+list       which results are there? Export them to an archive or a table
+import     take in the records of another person's machine
 """
 
 import argparse
@@ -34,6 +35,7 @@ from .cases import DISTRIBUTIONS, OPS
 from .presets import PRESETS, Block, groups, is_own
 from .run import file_of, show
 from .sentinels import Sentinels
+from .sharing import as_rows, describe_machines, export_machines, import_machines, name_archive
 from .sweep import sweep
 from .topic import DIRECT, measure_topic
 from .topics import list_topics, load_topic
@@ -163,17 +165,35 @@ def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> 
 def _list(options: argparse.Namespace) -> int:
     """Which results are there? Count the records by machine, primitive, implementation, operation and status."""
     measurements = records.read_folder(options.results, options.machine)
-    if options.export:
+    if options.export and options.export.suffix == ".zip":
+        export_machines(options.results, options.machine, options.export)
+    elif options.export:
         records.export(measurements, options.export)
     counts = Counter(
         (r.machine_key, r.machine.get("cpu", "?"), r.primitive, r.contestant, r.op, r.status) for r in measurements
     )
     names = ("machine", "cpu", "primitive", "contestant", "op", "status")
     rows = [dict(zip(names, key, strict=True)) | {"cells": cells} for key, cells in sorted(counts.items())]
+    origins = {row["machine"]: name_archive(options.results, row["machine"]) for row in rows}
+    if any(origins.values()):
+        rows = [row | {"imported from": origins[row["machine"]]} for row in rows]
     if options.json:
         print(json.dumps(rows))
         return 0
     print(*aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)]), sep="\n")
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    """Take in the records of another person's machine, from an archive that `list --export FILE.zip` wrote there.
+
+    Each record is checked before anything is written: its schema, its machine, its time. Then it counts as that
+    machine's, for `list`, for reports and for answers: python -m dse recommend --machine KEY
+    """
+    machines = import_machines(options.archive, options.results)
+    print(json.dumps(as_rows(machines)) if options.json else "\n".join(aligned([*describe_machines(machines)])))
+    if not options.json:
+        print(f"ask for that machine: python -m dse recommend --machine {machines[0].key} --capacity 1e6 --batch 256")
     return 0
 
 
@@ -202,9 +222,13 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
     kept = add("list", _list, "--export results.csv")
     kept.add_argument("--machine", metavar="KEY", help="only this machine's")
-    kept.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
+    forms = "also write the records: .zip for another person to import, .csv or .parquet as a table"
+    kept.add_argument("--export", type=Path, metavar="FILE", help=forms)
+    taken = add("import", _import, "theirs.zip")
+    taken.add_argument("archive", type=Path, metavar="FILE.zip", help="an archive of records")
     add_common(measure, seed_of="inputs and order")
     add_common(kept, measures=False)
+    add_common(taken, measures=False)
     for name in ELSEWHERE:
         other = commands.add_parser(name, help=HELP.get(name), add_help=False)
     topics = other.add_subparsers(metavar="TOPIC")  # of the last, which is ``run``

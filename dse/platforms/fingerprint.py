@@ -87,6 +87,12 @@ def key_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
+def identity_of(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a record's machine that its key is the hash of."""
+    names = (*PROCESSOR, "vector_sets", "cpu", "cores", "caches", *COMPILED_FOR)
+    return {name: machine[name] for name in names if name in machine}
+
+
 def settings() -> dict[str, str]:
     """Read the settings of ``COMPILED_FOR``; empty where none is set."""
     return {fact: os.environ[name] for fact, name in COMPILED_FOR.items() if name in os.environ}
