@@ -118,7 +118,7 @@ def _measures(words: list[str]) -> bool:
     looks for itself, once it knows that it can be measured."""
     given = [word for word in words[1:] if not word.startswith("-")]
     is_reading = all(Path(word).is_file() for word in given[:2])
-    return words[0] == "compare" and not is_reading and not {"-h", "--help", "--list"}.intersection(words)
+    return words[0] == "compare" and not is_reading and not {"-h", "--help", "--dry-run"}.intersection(words)
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -1,8 +1,9 @@
-"""How fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
+"""How fast is every sum tree, over N, B, K and threads?
 
-Measures the cells of a preset, or with any axis replaced by an option. Named implementations are measured as they come
-and in the variants that their classes state, or with --options. Interrupt it as you like: the same command resumes
-where it stopped. On two cores smoke takes under 30 s, brief under 2 minutes, quick under 5, full under an hour.
+Measure the cells of a preset, or with any axis replaced by an option, into results/<machine>/. Named implementations
+are measured as they come and in the variants that their classes state, or with --options. Interrupt it as you like: the
+same command resumes where it stopped. On two cores smoke takes under 30 s, brief under 2 minutes, quick under 5, full
+under an hour.
 """
 
 import argparse
