@@ -5,17 +5,16 @@ compare    is the newer of two commits, or of two files of records, slower?
 peers      how fast and how exact are other libraries' trees compared with ours?
 profile    how long do the primitives of a training workload take?
 run        answer another question by measuring: run TOPIC
-list       which results are there?
+list       which results are there? Export them to an archive or a table
+import     take in the records of another person's machine
 """
 
 import argparse
-import ast
-import dataclasses
 import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,12 @@ import impls
 from dse import records
 from dse.platforms import checkout
 from dse.records import RecordError
-from impls.checks import near, short
 from impls.exits import is_foreseen
-from impls.sumtree.registry import options_of
-from impls.terminal import Parser, aligned, amount, answering
+from impls.terminal import Parser, aligned, answering
 from impls.training import TrainingError
 
-from .arguments import DEFAULT, about, add_axes, add_common, among, listed, parser_of
-from .cases import DISTRIBUTIONS, OPS
-from .presets import PRESETS, Block, groups, is_own
-from .run import file_of, show
-from .sentinels import Sentinels
-from .sweep import sweep
+from .arguments import about, add_common, among, listed, parser_of
+from .sharing import as_rows, describe_machines, export_machines, import_machines, name_archive
 from .topic import DIRECT, measure_topic
 from .topics import list_topics, load_topic
 from .workers import WorkerError, WorkerFaultError
@@ -44,7 +37,7 @@ HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 """What each command answers, in one line; empty where Python leaves docstrings out."""
 
 
-ELSEWHERE = ("compare", "peers", "profile", "run")
+ELSEWHERE = ("compare", *DIRECT, "run")
 """Commands with a parser of their own, whose modules are loaded where they are called."""
 GONE = {"peers --training": "loops", **{name: name for name in list_topics() if name not in DIRECT}}
 """Commands of earlier versions, each with the topic that it is now."""
@@ -121,59 +114,45 @@ def _explain_gone(words: Sequence[str]) -> str:
 
 
 def _measures(words: list[str]) -> bool:
-    """Say whether a command measures, so that load disturbs it; to compare two files is to read them. A topic looks for
-    itself, once it knows that it can be measured."""
+    """Say whether a command compares commits, so that load disturbs it; to compare two files is to read them. A topic
+    looks for itself, once it knows that it can be measured."""
     given = [word for word in words[1:] if not word.startswith("-")]
-    is_reading = words[0] == "compare" and all(Path(word).is_file() for word in given[:2])
-    return (
-        words[0] in ("sweep", "compare")
-        and not is_reading
-        and not {"-h", "--help", "--list", "--version", "--dry-run"}.intersection(words)
-    )
-
-
-def _sweep(options: argparse.Namespace) -> int:
-    """How fast is every sum tree? Measure the cells of a preset, or with any axis replaced by an option.
-
-    Named implementations are measured as they come and in the variants that their classes state, or with --options.
-    Interrupt it as you like: the same command resumes where it stopped. On two cores smoke takes under 30 s, brief
-    under 2 minutes, quick under 5, full under an hour.
-    """
-    preset = PRESETS[options.preset]
-    axes = {field.name: getattr(options, field.name) for field in dataclasses.fields(Block)}
-    chosen = {name: value for name, value in axes.items() if value is not None}
-    every = (case for block in preset.blocks for case in dataclasses.replace(block, **chosen).cases())
-    cells = groups(case for case in every if options.options or not options.contestants or is_own(case))
-    name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
-    _check_options(sorted({case.contestant for group in cells for case in group}), options.options or ())
-    path = file_of(options, f"{name}.jsonl")
-    options.budget = options.budget or preset.budget_seconds
-    return show(sweep(cells, path, options, options.floor, sentinels=Sentinels()), path, options)
-
-
-def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> None:
-    """ValueError for an option that none of these trees has; it lists those that they have."""
-    pairs = [(option, name) for name in names for option in options_of(name)]
-    owners = {option: [name for own, name in pairs if own == option] for option, _ in pairs}
-    for option in sorted({key for one in asked for key in one} - owners.keys() - {"validate", "minimum"}):
-        there = "; ".join(f"{key} of {', '.join(whose)}" for key, whose in sorted(owners.items())) or "none"
-        raise ValueError(f"no tree here has the option {option!r}; there are: {there}{near(option, owners)}")
+    is_reading = all(Path(word).is_file() for word in given[:2])
+    return words[0] == "compare" and not is_reading and not {"-h", "--help", "--dry-run"}.intersection(words)
 
 
 def _list(options: argparse.Namespace) -> int:
     """Which results are there? Count the records by machine, primitive, implementation, operation and status."""
     measurements = records.read_folder(options.results, options.machine)
-    if options.export:
+    if options.export and options.export.suffix == ".zip":
+        export_machines(options.results, options.machine, options.export)
+    elif options.export:
         records.export(measurements, options.export)
     counts = Counter(
         (r.machine_key, r.machine.get("cpu", "?"), r.primitive, r.contestant, r.op, r.status) for r in measurements
     )
     names = ("machine", "cpu", "primitive", "contestant", "op", "status")
     rows = [dict(zip(names, key, strict=True)) | {"cells": cells} for key, cells in sorted(counts.items())]
+    origins = {row["machine"]: name_archive(options.results, row["machine"]) for row in rows}
+    if any(origins.values()):
+        rows = [row | {"imported from": origins[row["machine"]]} for row in rows]
     if options.json:
         print(json.dumps(rows))
         return 0
     print(*aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)]), sep="\n")
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    """Take in the records of another person's machine, from an archive that `list --export FILE.zip` wrote there.
+
+    Each record is checked before anything is written: its schema, its machine, its time. Then it counts as that
+    machine's, for `list`, for reports and for answers: python -m dse recommend --machine KEY
+    """
+    machines = import_machines(options.archive, options.results)
+    print(json.dumps(as_rows(machines)) if options.json else "\n".join(aligned([*describe_machines(machines)])))
+    if not options.json:
+        print(f"ask for that machine: python -m dse recommend --machine {machines[0].key} --capacity 1e6 --batch 256")
     return 0
 
 
@@ -192,41 +171,20 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command
 
-    measure = add("sweep", _sweep, "--preset quick", f"ops:\n{listed(OPS)}distributions:\n{listed(DISTRIBUTIONS)}\n")
-    add_axes(measure)
-    settings = {"type": _settings, "action": "append", "metavar": "KEY=VALUE,.."}
-    measure.add_argument("--options", **settings, help="options of the implementations; repeatable")
-    measure.add_argument("--budget", type=amount, metavar="SECONDS", help="seconds of sampling a cell")
-    measure.add_argument("--name", help="name of the results file (default: the preset)")
-    measure.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
-    measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
     kept = add("list", _list, "--export results.csv")
     kept.add_argument("--machine", metavar="KEY", help="only this machine's")
-    kept.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
-    add_common(measure, seed_of="inputs and order")
+    forms = "also write the records: .zip for another person to import, .csv or .parquet as a table"
+    kept.add_argument("--export", type=Path, metavar="FILE", help=forms)
+    taken = add("import", _import, "theirs.zip")
+    taken.add_argument("archive", type=Path, metavar="FILE.zip", help="an archive of records")
     add_common(kept, measures=False)
+    add_common(taken, measures=False)
     for name in ELSEWHERE:
         other = commands.add_parser(name, help=HELP.get(name), add_help=False)
     topics = other.add_subparsers(metavar="TOPIC")  # of the last, which is ``run``
     for name, question in _list_indirect().items():
         topics.add_parser(name, help=question, add_help=False)
     return parser
-
-
-def _settings(text: str) -> dict[str, Any]:
-    """Read options of an implementation: words, but numbers and True, False, None as Python has them."""
-    pairs = [word.partition("=") for word in text.split(",") if word]
-    options = {key: _value(value) for key, _, value in pairs if value}
-    if len(options) < len(pairs):
-        raise argparse.ArgumentTypeError(f"write KEY=VALUE, each KEY once, not {short(text)}")
-    return options
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""The sweep: it checks every cell, interleaves it with its rivals, writes it before the next, and can be resumed."""
+"""How trees are timed: every cell is checked, and takes turns with its rivals; and the memory's own speed."""
 
 import argparse
-import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,11 @@ from impls.cores import check_free
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, Call, Clock, clock_of, pin
-from .run import Stamp, Tally, run
-from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 from .topic import Topic
 
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
 FLOOR_KINDS, FLOOR_READS = ("gather", "chase"), 1 << 15
-FLOOR = {"primitive": "memory", "op": "read"}  # fields in which the floor's records differ from their cases
 LONGEST_FILL_SECONDS = 20.0
 FILL_BYTES = 42  # of a leaf, of which a tree is filled and by which it is checked
 
@@ -98,26 +93,6 @@ class Sweep(Topic):
             return self.stamp.record(case, "failed", reason=f"{type(error).__name__}: {error}")
 
 
-def sweep(
-    cells: Sequence[Sequence[Case]],
-    path: Path,
-    options: argparse.Namespace,
-    with_floor: bool = True,
-    sentinels: Sentinels | None = None,
-) -> Tally:
-    """Measure groups of cells (each group in alternation) into a results file; those that it has of this code are kept.
-
-    ``options`` have the ``budget`` of a cell in seconds and the ``seed``, and with ``dry_run`` list the cells alone.
-    ``sentinels`` watch the machine. RecordError if the file cannot be read or written.
-    """
-    topic = Sweep(options)
-    start_threads(() if options.dry_run else cells)
-    has_floor = with_floor and impls.why_not("numba") is None
-    floor = _sweep_floor(path, topic.stamp, options) if has_floor else Tally(0)
-    tally = run(cells, path, topic.stamp, topic.measure, options, unit="cell", sentinels=sentinels)
-    return floor + tally if options.dry_run else tally
-
-
 def _call_seconds(ready: Prepared, longest: float) -> float:
     """Return the seconds of a call: the least of three where the first, which the machine may disturb, is too long."""
     least = math.inf
@@ -153,19 +128,34 @@ def start_threads(cells: Iterable[Iterable[Case]]) -> None:
             tree.sample(np.full(1 << 14, 0.5))
 
 
-def _sweep_floor(path: Path, stamp: Stamp, options: argparse.Namespace) -> Tally:
-    """Measure random reads of 64-byte lines, gathered and chased, by size of the buffer."""
-    budget, seed = options.budget, options.seed
-    sizes = [int(megabytes * 2**20) // 64 for megabytes in FLOOR_MEGABYTES]
-    cells = [Case(kind, "get", lines, FLOOR_READS, fanout=1, dtype="") for lines in sizes for kind in FLOOR_KINDS]
+class Floor(Topic):
+    """Random reads of 64-byte lines, gathered and chased, by size of the buffer: what no tree can be faster than."""
 
-    def measure(todo: list[Case]) -> Iterator[Record]:
-        reads = {lines: memory_reads(lines / 2**14, FLOOR_READS, seed) for lines in {case.capacity for case in todo}}
-        calls = [reads[case.capacity][case.contestant] for case in todo]
+    primitive, has_sentinels, is_counted = "memory", False, False
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.asked = {"budget": options.budget, "seed": options.seed}
+        sizes = [int(megabytes * 2**20) // 64 for megabytes in FLOOR_MEGABYTES]
+        self._cells = [
+            Case(kind, "get", lines, FLOOR_READS, fanout=1, dtype="") for lines in sizes for kind in FLOOR_KINDS
+        ]
+
+    def cells(self) -> list[list[Case]]:
+        """Return both ways to read each buffer, in one group."""
+        return [self._cells]
+
+    def key(self, cell: Case) -> str:
+        """Return the key of a cell, whose operation is named for what it does."""
+        return self.stamp.cell(cell, op="read")
+
+    def measure(self, cells: Sequence[Case]) -> Iterator[Record]:
+        """Yield the records of the reads, which take turns."""
+        budget, seed = self.options.budget, self.options.seed
+        reads = {lines: memory_reads(lines / 2**14, FLOOR_READS, seed) for lines in {case.capacity for case in cells}}
+        calls = [reads[case.capacity][case.contestant] for case in cells]
         timings = interleave_calls(calls, budget * len(calls), seed)
-        yield from (stamp.timed(case, timing, **FLOOR) for case, timing in zip(todo, timings, strict=True))
-
-    return run([cells], path, stamp, measure, options, name=functools.partial(stamp.cell, **FLOOR))
+        yield from (self.stamp.timed(case, timing, op="read") for case, timing in zip(cells, timings, strict=True))
 
 
 def memory_reads(megabytes: float, reads: int, seed: int = 0) -> dict[str, Call]:

@@ -20,8 +20,10 @@ from .sentinels import Sentinels
 from .timing import Timing, interleave
 from .workers import FailedError, Pool, Untimed, WorkerClock, WorkerError, explain_death
 
-DIRECT = ("peers", "profile")
+DIRECT = ("sweep", "peers", "profile")
 """Topics that are commands themselves; all others follow the command ``run``."""
+CLUSTER = "auto (that of this machine), local (this machine alone) or HOST:PORT of a head"
+"""What the option --cluster names."""
 
 
 class Topic:
@@ -44,6 +46,8 @@ class Topic:
     most_seconds = math.inf
     """Seconds after which no group is begun."""
     has_sentinels = True
+    is_counted = True
+    """Whether the command says how many of its cells are measured; if not, they come with those of another part."""
     resumes = True
     """Whether cells that the file has are done; if not, each run measures all of them."""
 
@@ -211,6 +215,10 @@ def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
     """Measure a topic as the words of its command ask, and show what was found; return the exit code: 0 done, 1 cells
     failed, 2 nothing has a time, 75 the machine is busy. RecordError or ValueError where it cannot be measured."""
     options = parser_for(kind).parse_args(words)
+    if options.cluster and not options.dry_run:
+        from .nodes import measure_over  # noqa: PLC0415  # which loads what joins a cluster
+
+        return measure_over(name_of(kind), words)
     topic = kind(options)
     if topic.print_only():
         return 0
@@ -226,7 +234,8 @@ def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
             sentinels = Sentinels() if part.has_sentinels else None
             how: dict[str, Any] = {"name": part.key, "unit": part.unit, "describe": part.describe}
             how |= {"most_seconds": part.most_seconds, "sentinels": sentinels, "resumes": part.resumes}
-            tally += run(part.cells(), path, part.stamp, part.measure, options, **how)
+            measured = run(part.cells(), path, part.stamp, part.measure, options, **how)
+            tally += measured if part.is_counted or options.dry_run else Tally(0)
             if not options.dry_run:
                 part.finish()
     stamps = {repr(part.stamp.machine): part.stamp for part in parts}.values()
@@ -240,4 +249,5 @@ def parser_for(kind: type[Topic]) -> ArgumentParser:
     command = name if name in DIRECT else f"run {name}"
     parser = parser_of(command, inspect.getdoc(sys.modules[kind.__module__]), kind.example, kind.epilog)
     kind.add_options(parser)
+    parser.add_argument("--cluster", metavar="WHERE", help=f"measure on all nodes of a Ray cluster: {CLUSTER}")
     return add_common(parser, seed_of=kind.seed_of)

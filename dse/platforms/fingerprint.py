@@ -78,6 +78,12 @@ def key_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
+def identity_of(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a record's machine that its key is the hash of."""
+    names = (*PROCESSOR, "vector_sets", "cpu", "cores", "caches", *COMPILED_FOR)
+    return {name: machine[name] for name in names if name in machine}
+
+
 def processor(cpuinfo: str) -> dict[str, Any]:
     """Read facts of the first processor in the text of /proc/cpuinfo: those of ``PROCESSOR``, ``vector_sets``, ``cpu``.
 

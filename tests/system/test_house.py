@@ -19,7 +19,16 @@ ALLOWED = {
     "impls": {"impls"},
     "dse": {"dse", "impls"},
     "benchmarks": {
-        *("benchmarks", "impls", "dse.accuracy", "dse.learning_runs", "dse.records", "dse.stats", "dse.platforms"),
+        *(
+            "benchmarks",
+            "impls",
+            "dse.accuracy",
+            "dse.drift",
+            "dse.learning_runs",
+            "dse.records",
+            "dse.stats",
+            "dse.platforms",
+        ),
     },
     "reports": {
         *(

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import sweep
+from benchmarks import sweep, topic
 from benchmarks.cases import Case, WrongAnswerError
 from benchmarks.clock import clock_of
+from benchmarks.nodes import make_topic
 from benchmarks.timing import Timing
 from dse.platforms import fingerprint
 from dse.records import read_file
@@ -29,8 +30,8 @@ AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budg
 
 # A sweep as a process, without sentinels: what they find disturbed is measured twice.
 ALONE = (
-    "import sys; from benchmarks import __main__ as cli; from dse.platforms import checkout; "
-    "cli.Sentinels = checkout.read_load = lambda: None; sys.exit(cli.main(sys.argv[1:]))"
+    "import sys; from benchmarks import __main__ as cli, topic; from dse.platforms import checkout; "
+    "topic.Sentinels = checkout.read_load = lambda: None; sys.exit(cli.main(sys.argv[1:]))"
 )
 
 
@@ -38,7 +39,7 @@ ALONE = (
 def brief(monkeypatch):
     """Samples of half a millisecond, and no sentinels, for runs within this process."""
     monkeypatch.setattr(clock_of, "__defaults__", (5e-4,))
-    monkeypatch.setattr(cli, "Sentinels", lambda: None)
+    monkeypatch.setattr(topic, "Sentinels", lambda: None)
 
 
 def arguments(results, *more):
@@ -85,7 +86,7 @@ def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, mo
         def disturbed(self):
             return []
 
-    monkeypatch.setattr(cli, "Sentinels", Watching)
+    monkeypatch.setattr(topic, "Sentinels", Watching)
     assert cli.main([*arguments(tmp_path), "--json"]) == 0
     found = read_file(file_of(tmp_path))
     assert found[0].primitive == "sentinel"
@@ -148,12 +149,9 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
         (["numba", "--options", "validate=False"], 64, {("numba", "{'validate': False}")}),
     ],
 )
-def test_a_named_tree_is_swept_with_its_own_variants_alone(tmp_path, monkeypatch, words, cells, swept):
-    asked = []
-    monkeypatch.setattr(cli, "sweep", lambda cells, *_, **__: asked.extend(case for group in cells for case in group))
-    monkeypatch.setattr(cli, "show", lambda *_: 0)
+def test_a_named_tree_is_swept_with_its_own_variants_alone(words, cells, swept):
     axes = "--capacities 2e5 --batches 1,128 --fanouts 4,8,16,32 --threads 1,2 --ops draw,update,insert,step".split()
-    assert cli.main(["sweep", "--contestants", *words, *axes, "--results", str(tmp_path)]) == 0
+    asked = [case for group in make_topic("sweep", ["--contestants", *words, *axes]).cells() for case in group]
     assert {(case.contestant, repr(case.options)) for case in asked} == swept
     assert len(asked) == cells
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.__main__ as bench
 from benchmarks import compare
 from benchmarks.topic import parser_for
-from benchmarks.topics import peers
+from benchmarks.topics import load_topic, peers
 from benchmarks.workers import Worker, WorkerFaultError
 from dse import __main__ as dse_main
 from dse.__main__ import main as ask
@@ -69,7 +68,7 @@ def test_what_is_no_count_is_refused_at_once(texts, reason):
 def test_the_commands_that_measure_and_train_take_them():
     axes = ["--capacities", "1e6,5M", "--batches", "1k", "--fanouts", "16"]
     for given in (
-        bench._parser().parse_args(["sweep", *axes, "--threads", "1,2"]),
+        parser_for(load_topic("sweep")).parse_args([*axes, "--threads", "1,2"]),
         compare._parser().parse_args(["a", "b", *axes]),
         parser_for(peers.Peers).parse_args([*axes[:4], "--capacity", "1e6"]),
     ):

@@ -108,9 +108,9 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     path = COMMITTED / "8fb834d50a" / "quick.jsonl"
     copied, machine = with_evidence(path, tmp_path / "quick.jsonl", CODE)
     before = copied.read_bytes()
-    sweep._sweep_floor(
-        copied, Stamp("beef", False, "made up", "sum_tree", machine), Namespace(**vars(QUIET), budget=0.1, seed=0)
-    )
+    floor = sweep.Floor(Namespace(**vars(QUIET), budget=0.1, seed=0))
+    floor.stamp = Stamp("beef", False, "made up", "memory", machine)
+    run(floor.cells(), copied, floor.stamp, floor.measure, floor.options, name=floor.key)
     assert copied.read_bytes() == before
 
     path = COMMITTED / "d7dae63b89" / "peers.jsonl"

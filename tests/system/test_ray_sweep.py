@@ -1,0 +1,88 @@
+"""A sweep over three nodes of a Ray cluster on this machine: whole, with a node killed, and with its driver killed.
+
+`.ci/run` and `make test-all` run this file, by itself.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from benchmarks.__main__ import main
+from dse.platforms import fingerprint
+from dse.records import SENTINEL, read_file
+from tests.committed import ROOT
+from tests.ray_nodes import add_node, start_cluster  # noqa: F401  # a fixture
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timing,
+    pytest.mark.filterwarnings("ignore::Warning"),  # Ray's own
+]
+SWEEP = [
+    *("sweep", "--preset", "smoke", "--contestants", "numpy,cumsum", "--capacities", "100,1000,10000"),
+    *("--batches", "32,64,128", "--no-floor", "--anyway", "--budget", "0.2", "--json"),
+]
+CELLS = 2 * 3 * 9
+"""Of each tree, operation, N and B."""
+
+
+def count_cells(results):
+    """How often each cell has a record, without the A/A twins and the sentinels."""
+    path = results / str(fingerprint()["key"]) / "smoke-custom.jsonl"
+    found = read_file(path) if path.exists() else []
+    return Counter(one.cell for one in found if one.primitive not in (SENTINEL, "sum_tree_again"))
+
+
+def run_sweep(results, cluster, capsys):
+    assert main([*SWEEP, "--results", str(results), "--cluster", cluster]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_each_cell_is_measured_once_by_one_of_three_nodes(cluster, tmp_path, capsys):
+    tally = run_sweep(tmp_path, "auto", capsys)
+    assert (tally["cells"], tally["left"], sum(tally["measured_by_status"].values())) == (CELLS, 0, CELLS)
+    assert set(count_cells(tmp_path).values()) == {1}
+    found = read_file(tmp_path / str(fingerprint()["key"]) / "smoke-custom.jsonl")
+    nodes = {node.node_id[:8] for node in cluster.nodes}
+    assert {one.facts["node"] for one in found} <= nodes
+    again = run_sweep(tmp_path, "auto", capsys)
+    assert (again["found_done"], again["measured_by_status"]) == (CELLS, {})
+
+
+def test_a_node_that_is_killed_loses_no_cell(cluster, tmp_path, capsys):
+    def strike():
+        while sum(count_cells(tmp_path).values()) < 4:
+            time.sleep(0.05)
+        cluster.remove_node(cluster.nodes[0], allow_graceful=False)
+        cluster.nodes[0] = add_node(cluster)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    tally = run_sweep(tmp_path, "auto", capsys)
+    striker.join()
+    assert tally["left"] == 0
+    assert (len(count_cells(tmp_path)), set(count_cells(tmp_path).values())) == (CELLS, {1})
+
+
+def test_a_driver_that_is_killed_continues(cluster, tmp_path):
+    words = [sys.executable, "-m", "benchmarks", *SWEEP, "--results", str(tmp_path), "--cluster", cluster.address]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    how = {"cwd": ROOT, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **how) as driver:
+        while sum(count_cells(tmp_path).values()) < 6:
+            assert driver.poll() is None, driver.communicate()
+            time.sleep(0.05)
+        driver.send_signal(signal.SIGKILL)
+    before = count_cells(tmp_path)
+    assert len(before) < CELLS
+    done = subprocess.run(words, check=True, timeout=300, **how)
+    tally = json.loads(done.stdout.splitlines()[-1])
+    assert (tally["found_done"], tally["left"]) == (len(before), 0)
+    assert (len(count_cells(tmp_path)), set(count_cells(tmp_path).values())) == (CELLS, {1})
