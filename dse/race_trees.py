@@ -33,9 +33,8 @@ from .answer import Note
 from .estimate import Estimate, Evidence
 from .platforms.reading import RESULTS
 from .records import NoRecordsError, Record, RecordError, Run, parse
-from .times.fanout_choice import DEFAULT
-from .times.tree_times import Question, Table
-from .times.tree_variants import Configuration, TreeTime
+from .times.cost_model import DEFAULT
+from .times.tree_times import Configuration, Question, Table, TreeTime
 from .tree import Recommendation, answer, bytes_of, check, keep_fitting, unusual
 
 Progress = Callable[[float, int], None]

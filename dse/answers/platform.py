@@ -39,8 +39,7 @@ from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, te
 from ..platforms.writing import copied, template
 from ..solver.problem import LOOP, PARTS
 from ..times.door import Times
-from ..times.own import FACTORS, Own
-from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES
+from ..times.stated import COUNTS, FACTORS, KEYS, SOURCES, TIMES, StatedTimes
 from ..times.trees import trees
 from .options import add_command
 from .printer import write
@@ -60,7 +59,7 @@ def add_estimate(parser: argparse.ArgumentParser) -> None:
 
 def run_estimate(options: argparse.Namespace) -> int:
     """Print the table of primitives: of each part on each device the fastest of its surest times, or what it lacks."""
-    own = Own.read(options.times) if options.times else None
+    own = StatedTimes.read(options.times) if options.times else None
     answer = primitives_answer(ask(options.name, options.workload, results=options.results, times=own))
     print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, is_verbose=True)))
     return 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from dse.records import RecordError
-from dse.times.profile import Known, evidence
+from dse.times.cells import Known, evidence
 from reports.claims import claims
 from reports.claims.claims import UNTESTED, VERDICTS, Claim
 from reports.claims.rmm_claims import PAPER as FPGA_PAPER

@@ -21,8 +21,8 @@ from dse.solver.queues import network
 from dse.solver.solve import Candidate, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.door import Times
-from dse.times.multi_learner import FactorPoint, factors
-from dse.times.whole_runs import what_of
+from dse.times.several import FactorPoint, factors
+from dse.times.whole import what_of
 from dse.tuning.core_question import platform_curves
 from dse.tuning.core_split import RateCurve
 from dse.tuning.learners import LearnerScaling, learner_scaling

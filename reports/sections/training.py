@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from dse import stats
 from dse.records import Record, twins
-from dse.times.between import flat_then_linear
-from dse.times.profile import product_bounds
+from dse.times.cells import product_bounds
+from dse.times.curves import flat_then_linear
 from impls.files import list_files
 from reports.claims.peer_claims import is_ours
 

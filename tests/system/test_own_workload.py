@@ -10,7 +10,7 @@ from benchmarks.timing import Timing
 from benchmarks.topics.profile.cells import facts_of, groups
 from dse.__main__ import main as dse
 from dse.records import Writer
-from dse.times.profile import of_records, product_bounds, workloads
+from dse.times.cells import of_records, product_bounds, workloads
 from impls.training import identity, load
 from impls.training.settings import of_stated, stated
 from reports import laws

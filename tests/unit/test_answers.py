@@ -28,7 +28,7 @@ from dse.answers.printer import LINES, UNSURE, rounded, say, write, write_cell, 
 from dse.answers.words import HEADS, SENTENCES
 from dse.estimate import Assumption, Estimate, Evidence
 from dse.mapping.question import find_mapping
-from dse.times.own_file import read_entries
+from dse.times.stated import read_entries
 from dse.tuning.core_split import Allocation
 from impls.terminal import COMMAND
 from tests.solver_cases import learners

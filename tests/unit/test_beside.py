@@ -13,7 +13,7 @@ from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping
 from dse.solver.problem import ProblemError
-from dse.times.whole_runs import Timed, crowded, nearest, timed
+from dse.times.whole import Timed, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.arrangement import Arrangement
 from impls.training.weights import layout_of

@@ -9,8 +9,8 @@ import pytest
 import dse
 from benchmarks.libraries.base import Tree, roles
 from benchmarks.presets import PRESETS, groups
-from dse.times import fanout_choice, tree_cost_model
-from dse.times.fanout_choice import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
+from dse.times import cost_model
+from dse.times.cost_model import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
 from tests.strange_trees import DRAW, NOISE, UPDATE, measured, strange_seconds
 
 KS = (2, 4, 8, 16, 32, 64)
@@ -42,7 +42,7 @@ def poisoned(parts, axis, value):
     ]
 
 
-@pytest.mark.parametrize("axis", fanout_choice.AXES)
+@pytest.mark.parametrize("axis", cost_model.AXES)
 def test_the_cells_of_the_asked_n_or_b_change_no_choice(axis):
     parts = steps()
     clean = fanout_regrets(*parts, axis=axis)
@@ -58,7 +58,7 @@ def test_the_cells_of_the_asked_n_or_b_change_no_choice(axis):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("noise", [0.03, 0.5])
 def test_of_a_law_that_the_model_lacks_k_costs_no_more_than_always_16(seed, noise):
-    for axis in fanout_choice.AXES:
+    for axis in cost_model.AXES:
         rows = fanout_regrets(*steps(noise=noise, seed=seed), axis=axis)
         truth = {(n, k, b): strange_seconds(n, k, b) for n, k, b in SHAPES}
         costs = [
@@ -77,7 +77,7 @@ def test_evidence_carries_k_away_from_16_as_far_as_it_reaches():
     assert certain.best in (2, 4)
     ratio = certain.ratios[4]
     assert ratio.mean + 1.5 * ratio.sigma < 0
-    assert certain.ratios[16] == fanout_choice.Ratio(0.0, 0.0)
+    assert certain.ratios[16] == cost_model.Ratio(0.0, 0.0)
     doubtful = FanoutModel(*steps(small_best, noise=1.5))
     assert doubtful.doubt.inside > FanoutModel(*steps(small_best)).doubt.inside
     nearer, farther = (doubtful.ratios(10**7 * beyond, 256, KS)[4] for beyond in (1, 10_000))
@@ -130,7 +130,7 @@ def test_unknown_caches_keep_the_choice_within_16s_regret(caches):
 
 def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
     seen = measured([shape for shape in SHAPES if shape[0] < 10**7])
-    told, model = doubt(DRAW, seen), tree_cost_model.fit(DRAW, seen)
+    told, model = doubt(DRAW, seen), cost_model.fit(DRAW, seen)
     within = []
     for shape in SHAPES:
         if shape[0] == 10**7:

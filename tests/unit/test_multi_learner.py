@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dse.solver.problem import ProblemError
-from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import (
+from dse.times.curves import FlatThenLinear
+from dse.times.several import (
     Terms,
     choose,
     data_parallel_factor,

@@ -11,8 +11,7 @@ from dse.mapping.build import build
 from dse.mapping.question import ask, find_mapping
 from dse.platforms import load as load_platform
 from dse.times.door import Times
-from dse.times.own import FACTORS, Own
-from dse.times.own_file import TimesError
+from dse.times.stated import FACTORS, StatedTimes, TimesError
 from dse.times.trees import trees
 from impls.training import load
 from tests.solver_cases import MODES
@@ -28,7 +27,7 @@ def write(folder, text, name="mine.toml"):
 
 
 def csv(folder, *lines):
-    return Own.read(write(folder, "\n".join(lines), "mine.csv"))
+    return StatedTimes.read(write(folder, "\n".join(lines), "mine.csv"))
 
 
 def parts(own, platform=U200, workload=HOPPER, **fixed):
@@ -60,7 +59,7 @@ def test_toml_and_csv_say_the_same(tmp_path):
         "learner,fpga,256,quoted,Table X,,,,0.5,,,",
         "link,,256,quoted,Table X,10,,,,cpu,gpu,12",
     )
-    both = Own.read(toml).entries, csv(tmp_path, *rows).entries
+    both = StatedTimes.read(toml).entries, csv(tmp_path, *rows).entries
     plain = [[dataclasses.replace(one, row=0, line=0) for one in entries] for entries in both]
     assert plain[0] == plain[1]
     parts = [(one.part, one.device) for one in plain[0]]
@@ -107,7 +106,7 @@ FAULTY = {
 
 def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
     with pytest.raises(TimesError) as caught:
-        Own.read(write(tmp_path, "\n".join(FAULTY)))
+        StatedTimes.read(write(tmp_path, "\n".join(FAULTY)))
     for words in (*FAULTY.values(), ":10: us must be a number from 1e-06 to 1e+12, not -3"):
         assert words in str(caught.value), (words, str(caught.value))
 
@@ -309,7 +308,7 @@ def test_a_typed_time_decides_and_what_is_not_used_is_told(tmp_path):
 def test_the_example_is_a_file_that_is_understood(tmp_path, capsys):
     assert main(["times", "--example"]) == 0
     path = write(tmp_path, capsys.readouterr().out, "example.csv")
-    entries = Own.read(path).entries
+    entries = StatedTimes.read(path).entries
     assert (len(entries), len({one.device for one in entries}), len({one.part for one in entries})) == (24, 6, 4)
     assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--times", str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

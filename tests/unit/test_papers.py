@@ -14,7 +14,7 @@ from tests.committed import ROOT
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-from dse.times.profile import Known
+from dse.times.cells import Known
 from impls import training
 from impls.training.options import setup_of
 from reports import page, tidy

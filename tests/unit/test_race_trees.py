@@ -16,8 +16,7 @@ from dse import platforms, race_trees
 from dse.platforms.reading import RESULTS
 from dse.race_trees import find_tree
 from dse.records import read_file
-from dse.times.tree_times import Question
-from dse.times.tree_variants import Configuration
+from dse.times.tree_times import Configuration, Question
 from impls import files
 from reports import __main__ as reports
 from tests.unit.test_race import Clock

@@ -15,8 +15,7 @@ from dse import platforms, stats
 from dse.drift import USUAL
 from dse.race_trees import find_tree
 from dse.records import RecordError, Writer
-from dse.times.tree_times import Question, Table
-from dse.times.tree_variants import Configuration
+from dse.times.tree_times import Configuration, Question, Table
 from dse.tree import answer
 from tests.committed import RESULTS
 from tests.made import alter

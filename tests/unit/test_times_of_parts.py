@@ -16,13 +16,14 @@ from dse.platforms import load as load_platform
 from dse.platforms.fingerprint import now
 from dse.platforms.quantities import Quantity
 from dse.records import Record, Writer, read_file, read_folder
-from dse.times import analytic
-from dse.times.between import over_count
+from dse.times import laws
+from dse.times.cells import evidence, of_records
+from dse.times.curves import over_count
 from dse.times.door import Times
-from dse.times.own import Own
-from dse.times.profile import evidence, of_records
+from dse.times.stated import StatedTimes
 from dse.times.trees import MOST_THREADS, trees
 from impls.training import load
+from impls.training.weights import networks
 from tests.committed import RESULTS
 
 KEY = "d7dae63b89"
@@ -137,12 +138,12 @@ def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_withou
 def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_what_its_records_tell():
     there = load_platform(RESULTS / "c948cac9ea/platform.toml")
     ratios = [
-        one.median_seconds / analytic.learner(there.devices[0], there.device("gpu"), load(name), one.batch).value
+        one.median_seconds / laws.learner(there.devices[0], there.device("gpu"), load(name), one.batch).value
         for name in ("cartpole_dqn", "hopper_ddpg", "hopper_sac")
         for one in read_file(RESULTS / f"c948cac9ea/profile-{name}-full.jsonl")
         if one.contestant == "cuda"
     ]
-    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times slower" in analytic.SLOWER_ON_ONE
+    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times slower" in laws.SLOWER_ON_ONE
 
 
 def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
@@ -216,7 +217,7 @@ def test_thread_counts_between_recorded_ones_are_interpolated():
 
 
 def parts_time(seconds):
-    return analytic.law(seconds, 1.1, "").resting_on(source="measured")
+    return laws.law(seconds, 1.1, "").resting_on(source="measured")
 
 
 # Learners that share a batch
@@ -236,7 +237,7 @@ def test_equal_accelerators_share_a_batch_and_exchange_gradients():
                 assert one.cores == count
                 assert "nothing here has run it" in one.step.rests_on.description
                 assert one.step.rests_on.id == shared[1].step.rests_on.id
-                assert one.step.factor >= analytic.GPU_FACTOR
+                assert one.step.factor >= laws.GPU_FACTOR
 
 
 def test_gradients_go_around_a_ring_of_links_or_through_the_host():
@@ -250,7 +251,7 @@ def test_gradients_go_around_a_ring_of_links_or_through_the_host():
         parts = unmeasured(with_device(U200, gpu1, *links))
         return parts.learners.exchange_seconds(U200.device("gpu"), 2), parts
 
-    nbytes = 4.0 * sum(size.parameters for size in analytic.networks(HOPPER).values())
+    nbytes = 4.0 * sum(size.parameters for size in networks(HOPPER).values())
     through, parts = exchange(same)
     there = parts.platform.transfer_seconds("gpu", "cpu", nbytes)
     assert through == pytest.approx(there + parts.platform.transfer_seconds("cpu", "gpu", nbytes))
@@ -281,7 +282,7 @@ def test_actor_and_critic_on_two_devices_take_the_larger_part_and_what_they_send
 def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("part,device,devices,us\nlearner,gpu0,1,900\nlearner,gpu0,2,500\n")
-    parts = unmeasured(H200, own=Own.read(path).at(HOPPER.learner.batch))
+    parts = unmeasured(H200, own=StatedTimes.read(path).at(HOPPER.learner.batch))
     shared = {one.devices: one.step for one in parts.learners.list(H200.device("gpu0"))}
     assert (shared[1].value, shared[2].value) == (900e-6, 500e-6)
     assert (shared[1].source, shared[2].source) == ("measured", "measured")

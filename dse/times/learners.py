@@ -16,11 +16,9 @@ from ..estimate import Estimate
 from ..fpga import placement
 from ..fpga.points import BOUNDED
 from ..platforms import Device
-from . import analytic
-from .analytic import clock_of
-from .hardware import FLOAT_BYTES
-from .lookup import SCALING, Lookup
-from .whole_runs import REFERENCE, what_of
+from . import laws
+from .lookup import Lookup
+from .whole import REFERENCE, what_of
 
 NOT_RUN = "nothing here has run it"
 
@@ -77,7 +75,7 @@ class LearnerTimes:
     def _own_learners(self, device: Device) -> Iterator[Learner]:
         """Gradient steps as the user states them, on a processor by each number of threads."""
         evidence_id = self._trains(device)
-        for threads in range(1, self.asked.cores_of(device) + 1) if device.kind == "cpu" else (1,):
+        for threads in range(1, laws.cores_of(device) + 1) if device.kind == "cpu" else (1,):
             name = f"{plural(threads, 'thread')} of torch" if device.kind == "cpu" else "as stated"
             details = {"threads": threads} if device.kind == "cpu" else {}
             step = self.asked.time_stated(
@@ -87,7 +85,7 @@ class LearnerTimes:
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
         """Every number of threads of torch; other implementations as they were timed, the preferred one in any case."""
-        table, cores = self.asked.table_of(device), self.asked.cores_of(device)
+        table, cores = self.asked.table_of(device), laws.cores_of(device)
         timed = table.implementations("learner step") if table else ()
         for by in dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * self.asked.suits_preferred)):
             counts = table.threads(what_of("learner step", by)) if table else []
@@ -111,8 +109,8 @@ class LearnerTimes:
     def _law(self, device: Device, implementation: str, batch: int, threads: int = 1) -> Estimate:
         """A gradient step of an implementation on a processor or a GPU by its law alone."""
         if implementation == REFERENCE:
-            return analytic.learner(self.asked.cpu, device, self.asked.workload, batch, threads)
-        return analytic.compiled(device, self.asked.workload, batch)
+            return laws.learner(self.asked.cpu, device, self.asked.workload, batch, threads)
+        return laws.compiled(device, self.asked.workload, batch)
 
     def _by_pace(self, device: Device, law: Estimate, other: str) -> Estimate:
         """A law as many times slower as another implementation, where that was timed, took here than by its own law."""
@@ -121,7 +119,7 @@ class LearnerTimes:
             return law
         pace = known.value / self._law(device, other, self.asked.batch).value
         told = f"{law.rests_on.description}; times {pace:.2g}, as {other} took here: {known.rests_on.description}"
-        return analytic.law(law.value * pace, analytic.together(law.factor, known.factor), told)
+        return laws.law(law.value * pace, laws.together(law.factor, known.factor), told)
 
     @property
     def implementation(self) -> str:
@@ -149,10 +147,12 @@ class LearnerTimes:
             known = self._timed_step(device, REFERENCE, before, evidence_id) if before else None
         if known is None or not before:
             return self.asked.modeled(self._by_pace(device, law, PREFERRED), evidence_id)
-        base = analytic.learner(self.asked.cpu, device, self.asked.workload, self.asked.batch, before)
-        factor = analytic.together(known.factor, analytic.THREADS_FACTOR, law.factor / base.factor)
-        description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.description}"
-        return self.asked.modeled(analytic.law(known.value * law.value / base.value, factor, description), evidence_id)
+        base = laws.learner(self.asked.cpu, device, self.asked.workload, self.asked.batch, before)
+        factor = laws.together(known.factor, laws.THREADS_FACTOR, law.factor / base.factor)
+        description = (
+            f"{threads} threads by {laws.SCALING}, from {before} as {known.source}: {known.rests_on.description}"
+        )
+        return self.asked.modeled(laws.law(known.value * law.value / base.value, factor, description), evidence_id)
 
     def _sharing(self, device: Device, count: int) -> Iterator[Learner]:
         """Gradient steps that n equal devices share, each B / n of the batch; none where no link joins them."""
@@ -169,12 +169,12 @@ class LearnerTimes:
         step = self._by_one(device, evidence_id, share)
         if step is None:
             return
-        factor = max(step.factor, analytic.GPU_FACTOR)
+        factor = max(step.factor, laws.GPU_FACTOR)
         description = (
             f"{count} equal devices, each a batch of {share:,} ({step.rests_on.description}), and gradients "
             f"exchanged in {exchange * 1e6:.3g} us; {NOT_RUN}"
         )
-        law = analytic.law(step.value + exchange, factor, description, step.rests_on.assumed)
+        law = laws.law(step.value + exchange, factor, description, step.rests_on.assumed)
         yield Learner(f"{count} devices", self.asked.modeled(law, evidence_id), count, {}, details, count)
 
     def _by_one(self, device: Device, evidence_id: str, batch: int) -> Estimate | None:
@@ -189,7 +189,7 @@ class LearnerTimes:
     def _by_framework(self, device: Device, batch: int) -> Estimate:
         """A gradient step of a framework on a GPU, as this machine's records have it, else by its model."""
         known = self.asked.table_of(device) and self.asked.time_recorded("cuda step", batch, 1, self._trains(device))
-        return known or analytic.learner(self.asked.cpu, device, self.asked.workload, batch)
+        return known or laws.learner(self.asked.cpu, device, self.asked.workload, batch)
 
     def _split(self, device: Device) -> Iterator[Learner]:
         """Gradient steps of which a device has the critics, another like it the policy [Hou2023, Fig. 3].
@@ -202,8 +202,8 @@ class LearnerTimes:
         if alone is None or workload.has_choices or workload.network.kind == "convolution":
             return
         first, second = self.asked.equal_devices(device)[:2]
-        states = 2 * FLOAT_BYTES * self.asked.batch * math.prod(workload.observation.stacked)
-        actions = FLOAT_BYTES * self.asked.batch * workload.action_size
+        states = 2 * laws.FLOAT_BYTES * self.asked.batch * math.prod(workload.observation.stacked)
+        actions = laws.FLOAT_BYTES * self.asked.batch * workload.action_size
         traffic = self.asked.transfer_seconds(first, second, states) + self.asked.transfer_seconds(
             first, second, actions
         )
@@ -216,8 +216,8 @@ class LearnerTimes:
             f"({alone.rests_on.description}), and states, actions and their gradients sent in {traffic * 1e6:.3g} us; "
             f"{NOT_RUN}"
         )
-        factor = max(alone.factor, analytic.GPU_FACTOR)
-        law = analytic.law(share * alone.value + traffic, factor, description, alone.rests_on.assumed)
+        factor = max(alone.factor, laws.GPU_FACTOR)
+        law = laws.law(share * alone.value + traffic, factor, description, alone.rests_on.assumed)
         details = {"devices": 2, "split": True}
         yield Learner("2 devices, actor and critic", self.asked.modeled(law, evidence_id), 2, {}, details, 2)
 
@@ -226,7 +226,7 @@ class LearnerTimes:
 
         2 (n - 1) pieces of 1 / n pass each link of the ring [Patarasuk2009]; through the host all go there and back.
         """
-        nbytes = FLOAT_BYTES * sum(size.parameters for size in networks(self.asked.workload).values())
+        nbytes = laws.FLOAT_BYTES * sum(size.parameters for size in networks(self.asked.workload).values())
         first, *others = self.asked.equal_devices(device)[:count]
         pairs = list(zip((first, *others), (*others, first), strict=True))
         if all(self._are_joined(*pair) for pair in pairs):
@@ -242,13 +242,15 @@ class LearnerTimes:
 
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
         slices, names = placement.slices_of(device), set[str]()
-        network, factor = analytic.network_of(self.asked.workload)
+        network, factor = laws.network_of(self.asked.workload)
         try:
-            designs = placement.learners(slices, network, self.asked.batch, clock_of(device), self.asked.rmms(device))
+            designs = placement.learners(
+                slices, network, self.asked.batch, laws.clock_of(device), self.asked.rmms(device)
+            )
         except ValueError:
             return
         for placed in designs:
-            design, step = placed.point.design, analytic.fpga_learner(device, placed, factor, self.asked.workload)
+            design, step = placed.point.design, laws.fpga_learner(device, placed, factor, self.asked.workload)
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
             name += f", placement {len(names)}" if name in names else ""
             names.add(name)
@@ -266,5 +268,5 @@ class LearnerTimes:
         A device without a memory of its own has them in the processor's.
         """
         home = device if device.memory else self.asked.cpu
-        kept = analytic.training_bytes(device, self.asked.workload, self.asked.batch)
+        kept = laws.training_bytes(device, self.asked.workload, self.asked.batch)
         return {f"{home.name}.memory_bytes": (depth + 1) * self.asked.batch * self.asked.transition_bytes + kept}

@@ -30,10 +30,9 @@ from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
 from ..records import LOAD, Record, RecordError, how_to_measure, in_order, read_folder, read_machine, twins
-from .between import carried, over_batch
-from .tree_times import Question, Table
-from .tree_variants import Configuration
-from .whole_runs import (
+from .curves import carried, over_batch
+from .tree_times import Configuration, Question, Table
+from .whole import (
     BESIDE,
     REFERENCE,
     Beyond,
