@@ -29,7 +29,19 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import LOAD, Record, RecordError, how_to_measure, in_order, read_folder, read_machine, twins
+from ..records import (
+    LOAD,
+    SENTINEL,
+    Record,
+    RecordError,
+    how_to_measure,
+    in_order,
+    parse,
+    read_folder,
+    read_machine,
+    select,
+    twins,
+)
 from .curves import carried, over_batch
 from .tree_times import Configuration, Question, Table
 from .whole import (
@@ -228,10 +240,10 @@ def tables(
     if platform.machine_key:
         return read(results, platform.machine_key, workload, called), None
     try:
-        elsewhere = [known.profile(workload) for known in evidence(results).values()]
+        elsewhere = [known.profile(workload) for known in evidence(results, PROFILES).values()]
     except RecordError:
         return None, None
-    return None, min((table for table in elsewhere if table.rows), key=_doubt, default=None)
+    return None, min((table for table in elsewhere if table.rows), key=_error_bound, default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,27 +315,51 @@ class Known:
 
 
 def evidence(results: Path, machine_key: str = "") -> Mapping[str, Known]:
-    """The evidence in a folder by machine, read anew only where a file has changed; of one machine alone where a key is
-    given and no more was asked for before. RecordError where there is none of any."""
+    """Return the evidence in a folder by machine, read anew only where a file has changed.
+
+    Of one machine alone where its key is given and no more was asked for before; of all machines their profiles
+    alone where ``PROFILES`` is. RecordError where there is none of any.
+    """
     files = [(path, path.stat()) for path in list_files(results, "**/*.jsonl")]
     state = tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in files)
-    for key in dict.fromkeys(("", machine_key)):
+    for key in (machine_key,) if machine_key == PROFILES else ("", machine_key):
         if (results, state, key) in _READ:
             return _READ[results, state, key]
+    if machine_key == PROFILES:
+        read = [record for path, _ in files for record in _read_profiles(path)]
+        sentinels = [record for record in read if record.primitive == SENTINEL and LOAD not in record.machine]
+        found = [*select(record for record in read if record.primitive != SENTINEL), *sentinels]
+    else:
+        found = read_machine(results, machine_key) if machine_key else read_folder(results)
     own: dict[str, list[Record]] = {}
-    for record in read_machine(results, machine_key) if machine_key else read_folder(results):
+    for record in found:
         own.setdefault(record.machine_key, []).append(record)
     while len(_READ) >= MOST_READ:
         _READ.pop(next(iter(_READ)))
     return _READ.setdefault((results, state, machine_key), {key: Known(key, own[key]) for key in sorted(own)})
 
 
+def _read_profiles(path: Path) -> Iterator[Record]:
+    """Read the records of a file that are of a profile or of a sentinel, or begin a run; no other line is parsed."""
+    record = None
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: cannot be read ({error})") from None
+    for number, line in enumerate(lines, 1):
+        if any(name in line for name in ('"run"', '"training"', '"training_again"', f'"{SENTINEL}"')):
+            record = parse(line, f"{path}:{number}", record)
+            yield record
+
+
 _READ: dict[tuple[Path, tuple[Any, ...], str], Mapping[str, Known]] = {}
 MOST_READ = 2  # folders, or machines of them, of which the evidence is kept
+PROFILES = "profiles"
+"""In place of a machine's key: the profiles of all machines, and by how much these change."""
 
 
-def _doubt(table: PerformanceTable) -> float:
-    """The error bound of the environment step of one process, a factor."""
+def _error_bound(table: PerformanceTable) -> float:
+    """Return the error bound of the environment step of one process, a factor; infinity where it was not timed."""
     step = table.time("actor step", 1, 1)
     return step.factor if step else math.inf
 
