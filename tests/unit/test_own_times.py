@@ -60,7 +60,7 @@ def test_toml_and_csv_say_the_same(tmp_path):
         "link,,256,quoted,Table X,10,,,,cpu,gpu,12",
     )
     both = StatedTimes.read(toml).entries, csv(tmp_path, *rows).entries
-    plain = [[dataclasses.replace(one, row=0, line=0) for one in entries] for entries in both]
+    plain = [[dataclasses.replace(one, line=0) for one in entries] for entries in both]
     assert plain[0] == plain[1]
     parts = [(one.part, one.device) for one in plain[0]]
     assert parts == [("learner", "gpu"), ("learner", "fpga"), ("link", "cpu")]
