@@ -17,11 +17,10 @@ from tests.profiled import made_up, stamp
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from dse.times.cells import product_bounds
 from reports import tidy
 from reports.building import build
 from reports.sections import training, training_figures
-from reports.sections.training import share_table, shares
+from reports.sections.training import product_bounds, share_table, shares
 
 FIGURES = {
     "training_batch": "time of a call (ms)",
