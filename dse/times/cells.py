@@ -346,15 +346,18 @@ def evidence(results: Path, machine_key: str = "") -> Mapping[str, MachineRecord
 
 
 def _read_profiles(path: Path) -> Iterator[Record]:
-    """Read the records of a file that are of a profile or of a sentinel, or begin a run; no other line is parsed."""
-    record = None
+    """Read the records of a file that are of a profile or of a sentinel, with their run; no other line is parsed."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")[:-1]
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path}: cannot be read ({error})") from None
+    run, record = 1, None
     for number, line in enumerate(lines, 1):
-        if any(f'"{name}"' in line for name in ("run", TRAINING, TRAINING_AGAIN, SENTINEL)):
-            record = parse(line, f"{path}:{number}", record)
+        if '"run"' in line:
+            run, record = number, None
+        if '"training"' in line or '"sentinel"' in line or '"training_again"' in line:
+            before = record or (parse(lines[run - 1], f"{path}:{run}") if run < number else None)
+            record = parse(line, f"{path}:{number}", before)
             yield record
 
 
