@@ -8,8 +8,9 @@ Letters: N capacity, K fanout, B batch, T threads, R updates per sample.
 """
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,29 +167,44 @@ def _recorded(parts: Times, device: Device, table: PerformanceTable, configurati
     draw, update = (
         Estimate(time.value, time.low, time.high, evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
-    details: dict[str, Any] = {"contestant": configuration.contestant, "fanout": configuration.fanout}
-    details |= {"threads": configuration.threads} if device.kind == "cpu" else {}
+    details = _describe(device, configuration)[1]
     details |= {"options": dict(configuration.options)} if configuration.options else {}
-    nbytes = max(LEAF_BYTES * replay.capacity, _bytes(configuration.contestant, parts, configuration.fanout))
+    nbytes = max(LEAF_BYTES * replay.capacity, _tree_bytes(parts, configuration))
     return Tree(name, draw, update, configuration.threads, {f"{device.name}.memory_bytes": nbytes}, details)
 
 
 def _modeled(parts: Times, device: Device) -> Iterator[Tree]:
-    """Compiled trees of a CPU, by threads, or of a GPU, by the law of levels in memory."""
+    """Yield compiled trees of a CPU, by threads, or of a GPU, by the law of levels in memory."""
     replay, evidence_id = parts.workload.replay, f"tree({parts.evidence_name(device)})"
-    insertions = parts.inserts, parts.inserted
-    for contestant, fanout in _compiled(parts, device):
-        kind = impls.traits(contestant)
-        able = min(laws.cores_of(device), MOST_THREADS) if kind.threaded and device.kind == "cpu" else 1
-        needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
-        for threads in range(1, kind.threads_used(parts.batch, able) + 1):
-            both = laws.tree(device, replay.capacity, fanout, parts.batch, threads, *insertions)
-            draw, update = (parts.modeled(law, evidence_id) for law in both)
-            name, details = f"{contestant} K={fanout}", {"contestant": contestant, "fanout": fanout}
-            if device.kind == "cpu":
-                settings = Configuration(contestant, fanout, threads).settings
-                name, details = f"{contestant} {settings}", {**details, "threads": threads}
-            yield Tree(name, draw, update, threads, needs, details)
+    fanouts = sorted({*FANOUTS, replay.fanout, int(parts.constraints.get("fanout", FANOUTS[0]))})
+    for shape in _list_compiled(device, impls.names(), fanouts, parts.batch, MOST_THREADS):
+        both = laws.tree(
+            device, replay.capacity, shape.fanout, parts.batch, shape.threads, parts.inserts, parts.inserted
+        )
+        draw, update = (parts.modeled(law, evidence_id) for law in both)
+        needs = {f"{device.name}.memory_bytes": _tree_bytes(parts, shape)}
+        name, details = _describe(device, shape)
+        yield Tree(name, draw, update, shape.threads, needs, details)
+
+
+def _describe(device: Device, shape: Configuration) -> tuple[str, dict[str, Any]]:
+    """Return (name, details) of a configuration on a device; a GPU has no threads to name."""
+    details: dict[str, Any] = {"contestant": shape.contestant, "fanout": shape.fanout}
+    if device.kind != "cpu":
+        return f"{shape.contestant} K={shape.fanout}", details
+    return f"{shape.contestant} {shape.settings}", {**details, "threads": shape.threads}
+
+
+def _list_compiled(
+    device: Device, names: Iterable[str], fanouts: Iterable[int], batch: int, most_threads: int
+) -> Iterator[Configuration]:
+    """Yield every implementation, K and number of threads that could run there and whose levels tell its time."""
+    for name, fanout in itertools.product(names, fanouts):
+        kind = impls.traits(name)
+        if kind.compiled and kind.uses_fanout and kind.runs_on == device.kind:
+            able = min(laws.cores_of(device), most_threads) if kind.threaded and device.kind == "cpu" else 1
+            for threads in range(1, kind.threads_used(batch, able) + 1):
+                yield Configuration(name, fanout, threads)
 
 
 def _fpga(parts: Times, device: Device) -> Iterator[Tree]:
@@ -212,28 +228,11 @@ def _fpga(parts: Times, device: Device) -> Iterator[Tree]:
             yield Tree(name, draw, update, 1, needs, {**details, "slice": part.name})
 
 
-def is_timed(parts: Times, device: Device) -> bool:
-    """Whether this machine's records time a device's trees, so that none is modeled."""
-    return any(_measured(parts, device))
-
-
-def fanouts(parts: Times) -> tuple[int, ...]:
-    """K of modeled trees: those of all questions, the workload's own and one that is fixed."""
-    return tuple(sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.constraints.get("fanout", FANOUTS[0]))}))
-
-
-def _compiled(parts: Times, device: Device) -> Iterator[tuple[str, int]]:
-    """(implementation, K) of every tree that could run there and whose time its levels in memory tell."""
-    for name in impls.names():
-        kind = impls.traits(name)
-        if kind.compiled and kind.uses_fanout and kind.runs_on == device.kind:
-            yield from ((name, fanout) for fanout in fanouts(parts))
-
-
-def _bytes(contestant: str, parts: Times, fanout: int) -> float:
-    """What a tree takes of memory; ``LEAF_BYTES`` a leaf where its shape does not tell."""
-    nbytes = impls.traits(contestant).nbytes_of(parts.workload.replay.capacity, fanout, "float32", {})
-    return LEAF_BYTES * parts.workload.replay.capacity if nbytes is None else float(nbytes)
+def _tree_bytes(parts: Times, shape: Configuration) -> float:
+    """Return what a tree takes of memory; ``LEAF_BYTES`` a leaf where its shape does not tell."""
+    capacity = parts.workload.replay.capacity
+    nbytes = impls.traits(shape.contestant).nbytes_of(capacity, shape.fanout, "float32", {})
+    return LEAF_BYTES * capacity if nbytes is None else float(nbytes)
 
 
 # Trees of a platform that nobody timed, for a question about a tree alone
@@ -322,7 +321,7 @@ def _frugal(tree: PlatformTree, host: str) -> tuple[bool, int, bool, float]:
 
 def _trees(platform: Platform, device: Device, question: Question) -> Iterator[PlatformTree]:
     """Every tree of a device that fits it, batches moved from the host and back."""
-    for tree, draw, update in (_designs if device.kind == "fpga" else _modeled_trees)(device, question):
+    for tree, draw, update in (_designs if device.kind == "fpga" else _list_modeled)(device, question):
         there, back, changes = _moved(platform, device, question)
         rate, sent = question.updates_per_sample, there + back + question.updates_per_sample * changes
         step = draw + update.scaled(rate) if rate else draw
@@ -345,27 +344,14 @@ def _moved(platform: Platform, device: Device, question: Question) -> tuple[floa
     return there, back, changes
 
 
-def _modeled_trees(device: Device, question: Question) -> Iterator[tuple[Configuration, Estimate, Estimate]]:
-    """Compiled trees of a processor or a GPU, by the law of levels in memory."""
-    names = [name for name in impls.names() if _is_modeled(name, device)]
-    cores = int(device.cores.value) if device.cores else 1
-    for name in names:
-        kind = impls.traits(name)
-        able = min(cores, question.threads) if kind.threaded and device.kind == "cpu" else 1
-        most = kind.threads_used(question.batch, able)
-        for fanout in FANOUTS:
-            nbytes = impls.traits(name).nbytes_of(question.capacity, fanout, question.dtype, {}) or 0
-            if device.memory and nbytes + BATCH_BYTES * question.batch > device.memory.size_bytes.value:
-                continue
-            for threads in range(1, most + 1):
-                draw, update = laws.tree(device, question.capacity, fanout, question.batch, threads)
-                yield Configuration(name, fanout, threads), draw, update
-
-
-def _is_modeled(name: str, device: Device) -> bool:
-    kind = impls.traits(name)
-    there = kind.compiled and kind.uses_fanout and kind.runs_on == device.kind
-    return there and (device.kind != "cpu" or name == PROFILED)
+def _list_modeled(device: Device, question: Question) -> Iterator[tuple[Configuration, Estimate, Estimate]]:
+    """Yield compiled trees of a processor or a GPU that its memory holds, by the law of levels in memory."""
+    names = [PROFILED] if device.kind == "cpu" else impls.names()
+    for shape in _list_compiled(device, names, FANOUTS, question.batch, question.threads):
+        capacity, kind = question.capacity, impls.traits(shape.contestant)
+        nbytes = (kind.nbytes_of(capacity, shape.fanout, question.dtype, {}) or 0) + BATCH_BYTES * question.batch
+        if not device.memory or nbytes <= device.memory.size_bytes.value:
+            yield shape, *laws.tree(device, capacity, shape.fanout, question.batch, shape.threads)
 
 
 def _designs(device: Device, question: Question) -> Iterator[tuple[Configuration, Estimate, Estimate]]:
