@@ -106,10 +106,6 @@ def test_more_processes_than_cores_share_what_the_cores_did():
     assert max(run.sides(3.0, 0.1, 0.0, 2)) == pytest.approx(3.0)  # one process takes its own time at least
 
 
-def test_a_part_faster_beside_another_is_noise():
-    assert made(beside=(LEARNER * 0.9, TURN * 3)).slower == (1.0, 2.0)
-
-
 def test_the_hand_over_is_what_a_kept_ratio_takes_more_and_never_less_than_nothing():
     longest = max(RUN.sides(LEARNER, TURN, 0.0, 0))
     assert dataclasses.replace(RUN, kept=longest + 3e-5).hand_over(0) == pytest.approx(3e-5)
@@ -245,15 +241,6 @@ def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
             assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
         with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
             answer(there, arrangement="serial", threads=2)
-
-
-@pytest.mark.slow
-def test_modelled_platforms_have_trees_that_nothing_shares():
-    question = ask("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
-    (problem,) = question.built().problems.values()
-    kinds = {question.built().details(option).get("contestant") for pair in problem.trees for option in pair}
-    assert len(kinds) > 1
-    assert not find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).choice.more["runs_here"]
 
 
 def test_a_tree_with_options_of_its_own_cannot_be_shared(results):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import dse
-from benchmarks.libraries.base import Tree, roles
 from benchmarks.presets import PRESETS, groups
 from dse.times import cost_model
 from dse.times.cost_model import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
@@ -107,25 +106,11 @@ def test_where_nothing_is_known_k_is_16_or_the_nearest_to_it(parts):
         best_fanout(parts, 10**6, 256, ())
 
 
-def test_three_points_and_one_capacity_are_answered_too():
-    for shapes in ([(1_000, 2, 1), (30_000, 16, 32), (10**6, 8, 256)], [(1_000, k, 32) for k in KS]):
-        choice = best_fanout(steps(shapes=shapes), 10**7, 2_048, KS)
-        assert choice.best == 16
-        assert all(math.isfinite(ratio.expected) for ratio in choice.ratios.values())
-
-
 def test_a_fanout_beyond_those_measured_is_not_believed():
     seen = [shape for shape in SHAPES if shape[1] >= 8]
     model = FanoutModel(*steps(small_best, seen))
     assert model.best(30_000, 1_000, KS).best == 8
     assert model.ratios(30_000, 1_000, KS)[2].mean == 0
-
-
-@pytest.mark.parametrize("caches", [{}, {"L1": 0, "L2": 0, "L3": 0}, {"L2": 1 << 20}])
-def test_unknown_caches_keep_the_choice_within_16s_regret(caches):
-    parts = [(dataclasses.replace(family, caches=caches), points) for family, points in steps()]
-    rows = fanout_regrets(*parts)
-    assert np.mean([row.predicted_regret for row in rows]) <= np.mean([row.sixteen_regret for row in rows]) + NOISE
 
 
 def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
@@ -187,10 +172,6 @@ def test_the_preset_has_every_familys_whole_grid_and_takes_less_than_eight_minut
         assert len(seen["numba", options, "float32"]) == 2 * 4 * 3 * 7
     assert len(seen["numba", "{}", "float64"]) == len(seen["numpy", "{}", "float32"]) == 2 * 4 * 3 * 7
     assert len(seen["python", "{}", "float32"]) == 2 * 3 * 3 * 7
-
-
-def test_no_peer_has_a_k_to_choose():
-    assert {kind.fanout for kind in roles(Tree).values()} == {1, 2}
 
 
 def patternless(capacity, fanout, batch):

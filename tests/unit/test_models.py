@@ -71,12 +71,6 @@ def test_a_fit_wants_some_points_and_never_gives_a_negative_cost():
     assert (cost_model.fit(DRAW, noisy).seconds >= 0).all()
 
 
-def test_held_out_cells_are_predicted_without_their_own_fanout_and_capacity():
-    points = [Point(n, k, b, 1e-6 * b) for n, k, b in SHAPES]
-    held_out = cost_model.cross_validate(DRAW, points)
-    assert sorted((o.point.capacity, o.point.fanout, o.point.batch) for o in held_out) == sorted(SHAPES)
-
-
 def test_a_poisoned_fold_changes_no_prediction_of_it():
     points = measured(SHAPES)
     pairs = sorted({(point.capacity, point.fanout) for point in points})

@@ -75,14 +75,6 @@ def test_a_column_of_text_is_text_whatever_it_looks_like(tmp_path):
     assert {one.counts["batch"] for one in own.entries} == {256}
 
 
-@pytest.mark.parametrize("sign", [";", "\t"])
-def test_columns_of_a_spreadsheet_without_commas_are_refused_by_what_separates_them(tmp_path, sign):
-    with pytest.raises(TimesError) as refused:
-        csv(tmp_path, sign.join(("device", "part", "batch", "us")), sign.join(("cpu", "sampling", "256", "28,5")))
-    assert str(refused.value).count("\n") == 0
-    assert all(words in str(refused.value) for words in (":1:", repr(sign), "commas"))
-
-
 def test_a_rate_is_the_other_way_up(tmp_path):
     (one,) = csv(tmp_path, "part,device,per_second,low,high", "actors,cpu,5000,4000,8000").entries
     assert (one.seconds, one.low, one.high) == (1 / 5000, 1 / 8000, 1 / 4000)
@@ -119,6 +111,7 @@ def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
         ("time = 3", "a.toml", "states no time"),
         ("part,device,us\nlearner,gpu,1\nlearner,gpu,2", "a.csv", ":3: learner on gpu is stated twice"),
         ("part,device,us\nlearner,gpu,1,2", "a.csv", ":2: 4 values, but the first line names 3 columns"),
+        *((f"device{sign}us\ncpu{sign}28,5", "a.csv", f":1: columns are separated by {sign!r}") for sign in ";\t"),
         ("part,part,us\nlearner,gpu,1", "a.csv", ":1: the column 'part' stands twice"),
         ("part,device,us\nlearner,gpu,fast", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not 'fast'"),
         ("part,device,us\nlearner,gpu,nan", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not nan"),
@@ -316,14 +309,6 @@ def test_the_example_is_a_file_that_is_understood(tmp_path, capsys):
     assert "python -m benchmarks profile --workload hopper_ddpg" in {note["how"] for note in answer["notes"]}
     assert main(["recommend", "--capacity", "9", "--batch", "3", "--times", str(path)]) == 2
     assert "--times is of a question about a map" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", [["recommend"], ["explain", "--config", "learner=gpu"]])
-def test_commands_take_a_file_of_times(tmp_path, capsys, command):
-    path = write(tmp_path, "part,device,us\nlearner,gpu,100\n", "mine.csv")
-    question = [*command, "--platform", "u200", "--workload", "hopper_ddpg", "--times", str(path), "--json"]
-    assert main(question) == 0
-    assert "mine.csv:2" in capsys.readouterr().out
 
 
 # Devices

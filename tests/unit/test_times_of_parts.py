@@ -18,10 +18,9 @@ from dse.platforms.quantities import Quantity
 from dse.records import Record, Writer, read_file, read_folder
 from dse.times import laws
 from dse.times.cells import evidence, of_records
-from dse.times.curves import over_count
 from dse.times.door import Times
 from dse.times.stated import StatedTimes
-from dse.times.trees import MOST_THREADS, trees
+from dse.times.trees import trees
 from impls.training import load
 from impls.training.weights import networks
 from tests.committed import RESULTS
@@ -75,15 +74,6 @@ def with_device(platform, device, *links):
 # S3, S4: threads and cores
 
 
-def test_every_thread_count_of_torch_and_of_modeled_trees_is_an_option():
-    cpu = U200.device("cpu")
-    parts = unmeasured(U200, with_batch(HOPPER, 8192))
-    assert [one.details["threads"] for one in parts.learners.list(cpu)] == [*range(1, 29), 1]  # the last is dense
-    assert {tree.threads for tree in trees(parts, cpu)} == set(range(1, MOST_THREADS + 1))
-    small = unmeasured(U200, with_batch(HOPPER, 8191))  # whose batches no tree shares among threads
-    assert {tree.threads for tree in trees(small, cpu)} == {1}
-
-
 def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equal():
     cpu = MACHINE.device("cpu")
     single, twin = with_cores(cpu, 1, name="cpu1"), dataclasses.replace(cpu, name="cpu2")
@@ -135,6 +125,21 @@ def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_withou
     assert untimed.learners.list(H200.device("gpu0"))[0].step.source == "modeled"
 
 
+def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least(records):
+    def two_threads(batch):
+        return measured(with_batch(HOPPER, batch)).learners.list(MACHINE.device("cpu"))[1].step
+
+    skipped = next(one for one in records if one.seconds_at_least and one.options["workload"] == HOPPER.name)
+    step = two_threads(skipped.batch)
+    assert (step.value, step.source) == (skipped.seconds_at_least, "measured") == (0.61, "measured")
+    assert two_threads(300).value > 0.5 and two_threads(4096).value >= 0.61  # nothing is carried on across it
+    assert two_threads(64).value < 0.003 and two_threads(64).factor < 2  # between 32 and 128, which were timed
+    times = {"median_seconds": 0.004, "low_seconds": 0.0039, "high_seconds": 0.0041}
+    timed = dataclasses.replace(skipped, status="ok", reason=None, **times)
+    table = of_records([*records, timed], KEY, HOPPER)
+    assert table.time("learner step", skipped.batch, 2).value == pytest.approx(0.004)
+
+
 def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_what_its_records_tell():
     there = load_platform(RESULTS / "c948cac9ea/platform.toml")
     ratios = [
@@ -144,35 +149,6 @@ def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_
         if one.contestant == "cuda"
     ]
     assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times slower" in laws.SLOWER_ON_ONE
-
-
-def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
-    skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners.list(MACHINE.device("cpu"))}[2]
-    assert skipped.value == 0.61  # "one call takes 0.61 s, too long for the preset"
-    assert skipped.source == "measured"
-    assert "one call takes 0.61 s" in skipped.rests_on.description
-    assert "at least" in skipped.rests_on.description
-
-
-def test_nothing_is_carried_on_across_a_skipped_cell():
-    def two_threads(batch):
-        return measured(with_batch(HOPPER, batch)).learners.list(MACHINE.device("cpu"))[1].step
-
-    assert two_threads(300).value > 0.5
-    assert two_threads(4096).value >= 0.61
-    assert two_threads(64).value < 0.003  # between 32 and 128, which were timed
-    assert two_threads(64).factor < 2
-
-
-def test_a_skipped_cell_that_was_timed_after_all_is_as_timed(records):
-    name = "hopper_ddpg"
-    skipped = next(one for one in records if one.seconds_at_least and one.options["workload"] == name)
-    timed = dataclasses.replace(
-        skipped, status="ok", reason=None, median_seconds=0.004, low_seconds=0.0039, high_seconds=0.0041
-    )
-    table = of_records([*records, timed], KEY, HOPPER)
-    assert table.time("learner step", skipped.batch, 2).value == pytest.approx(0.004)
-    assert of_records(records, KEY, HOPPER).time("learner step", skipped.batch, 2).value == skipped.seconds_at_least
 
 
 # S8: more threads do not always help
@@ -206,18 +182,6 @@ def test_doubt_grows_with_the_distance_from_the_cores_that_were_timed():
     assert more[63] > 2 * more[2] > 2 * factors[1]
     processes = [parts.actors.step(count).factor for count in (2, 4, 16, 60)]
     assert processes == sorted(processes)
-
-
-def test_thread_counts_between_recorded_ones_are_interpolated():
-    known = {1: parts_time(8.0), 4: parts_time(2.0)}
-    assert over_count(known, 2, "n").value == pytest.approx(4.0)
-    assert over_count(known, 2, "n").source == "interpolated"
-    assert over_count(known, 4, "n") is known[4]
-    assert over_count(known, 5, "n") is None
-
-
-def parts_time(seconds):
-    return laws.law(seconds, 1.1, "").resting_on(source="measured")
 
 
 # Learners that share a batch
@@ -304,6 +268,17 @@ def test_evidence_is_read_once_and_anew_where_a_file_has_changed(tmp_path):
     with Writer(path) as writer:
         writer.append(dataclasses.replace(changed, utc=now(), **longer))
     assert evidence(tmp_path)[KEY].table(CARTPOLE).time("learner step", 64).value > 2 * timed
+
+
+def test_of_other_machines_profiles_and_sentinels_alone_are_read(tmp_path):
+    shutil.copy(RESULTS / KEY / "profile-cartpole_dqn-quick.jsonl", tmp_path)
+    known = evidence(tmp_path)[KEY].table(CARTPOLE)
+    other = tmp_path / "quick.jsonl"
+    other.write_text('{"primitive":"sum_tree"}\n')  # no record, of which nothing asks here
+    table = tables(U200, CARTPOLE, tmp_path)[1]
+    assert (table.machine_key, table.rows) == (KEY, known.rows)
+    other.write_text('{"primitive":"training"}\n')
+    assert tables(U200, CARTPOLE, tmp_path) == (None, None)
 
 
 def test_a_link_that_leads_nowhere_is_named_with_a_remedy(tmp_path, capsys):
