@@ -212,13 +212,18 @@ def tables(
     Of several machines elsewhere, the one that timed the environment step most surely. RecordError where a probed
     machine has no records; where it has no profile of the workload, rows are empty.
     """
+
+    def error_bound(table: PerformanceTable) -> float:
+        step = table.time("actor step", 1, 1)
+        return step.factor if step else math.inf
+
     key = platform.machine_key
     if not key:
         try:
             elsewhere = [known.profile(workload) for known in evidence(results, PROFILES).values()]
         except RecordError:
             return None, None
-        return None, min((table for table in elsewhere if table.rows), key=_error_bound, default=None)
+        return None, min((table for table in elsewhere if table.rows), key=error_bound, default=None)
     known = evidence(results, key)
     if key not in known:
         profile = how_to_measure(f"profile --workload {shlex.quote(called or workload.name)}")
@@ -365,12 +370,6 @@ _READ: dict[tuple[Path, tuple[Any, ...], str], Mapping[str, MachineRecords]] = {
 MOST_READ = 2  # folders, or machines of them, of which the evidence is kept
 PROFILES = "profiles"
 """In place of a machine's key: the profiles of all machines, and by how much these change."""
-
-
-def _error_bound(table: PerformanceTable) -> float:
-    """Return the error bound of the environment step of one process, a factor; infinity where it was not timed."""
-    step = table.time("actor step", 1, 1)
-    return step.factor if step else math.inf
 
 
 def of_records(records: Sequence[Record], machine_key: str, workload: Workload) -> PerformanceTable:

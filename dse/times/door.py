@@ -7,6 +7,7 @@ Letters: B batch, u environment steps a gradient step, x processes, E environmen
 
 import functools
 import math
+from dataclasses import dataclass
 
 from impls.terminal import plural
 from impls.training.learners import PREFERRED
@@ -22,11 +23,11 @@ from .stated import Entry, counted
 from .whole import REFERENCE, what_of
 
 
+@dataclass(eq=False)
 class ActorTimes:
     """Environment steps of what is asked about, by each implementation of the policy, each with its evidence."""
 
-    def __init__(self, asked: Lookup) -> None:
-        self.asked = asked
+    asked: Lookup
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Letters: B batch, T threads.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from impls.terminal import plural
@@ -38,12 +38,12 @@ class Learner:
     devices: int = 1
 
 
+@dataclass(eq=False)
 class LearnerTimes:
     """Gradient steps of what is asked about, each option with its evidence."""
 
-    def __init__(self, asked: Lookup) -> None:
-        self.asked = asked
-        self._learners: dict[str, list[Learner]] = {}
+    asked: Lookup
+    _learners: dict[str, list[Learner]] = field(default_factory=dict, init=False)
 
     def list(self, device: Device) -> list[Learner]:
         """Every option for gradient steps on a device; none where nothing fits it."""
@@ -63,9 +63,9 @@ class LearnerTimes:
             yield Learner("framework", step if is_recorded else self.asked.modeled(step, evidence_id), 1, {}, {})
         else:
             yield from self._cpu_learners(device)
-        if device.kind == "gpu" and len(self.asked.equal_devices(device)) > 1:
+        if device.kind == "gpu" and len(self.asked.equal_devices[device.name]) > 1:
             yield from self._split(device)
-        for count in range(2, len(self.asked.equal_devices(device)) + 1) if device.kind != "cpu" else ():
+        for count in range(2, len(self.asked.equal_devices[device.name]) + 1) if device.kind != "cpu" else ():
             yield from self._sharing(device, count)
 
     def _trains(self, device: Device) -> str:
@@ -201,7 +201,7 @@ class LearnerTimes:
         alone = self._by_one(device, evidence_id, self.asked.batch)
         if alone is None or workload.has_choices or workload.network.kind == "convolution":
             return
-        first, second = self.asked.equal_devices(device)[:2]
+        first, second = self.asked.equal_devices[device.name][:2]
         states = 2 * laws.FLOAT_BYTES * self.asked.batch * math.prod(workload.observation.stacked)
         actions = laws.FLOAT_BYTES * self.asked.batch * workload.action_size
         traffic = self.asked.transfer_seconds(first, second, states) + self.asked.transfer_seconds(
@@ -227,7 +227,7 @@ class LearnerTimes:
         2 (n - 1) pieces of 1 / n pass each link of the ring [Patarasuk2009]; through the host all go there and back.
         """
         nbytes = laws.FLOAT_BYTES * sum(size.parameters for size in networks(self.asked.workload).values())
-        first, *others = self.asked.equal_devices(device)[:count]
+        first, *others = self.asked.equal_devices[device.name][:count]
         pairs = list(zip((first, *others), (*others, first), strict=True))
         if all(self._are_joined(*pair) for pair in pairs):
             return 2 * (count - 1) * max(self.asked.transfer_seconds(*pair, nbytes / count) for pair in pairs)

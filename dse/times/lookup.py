@@ -38,6 +38,7 @@ class Lookup:
     ``batch_bytes`` for a batch, ``written_bytes`` of a new record with its part of a local storage's fillers,
     ``weights_bytes`` of the networks that actors fetch, ``storage_bytes`` of N records. ``suits_preferred``: whether
     the preferred learner and policy run the workload. ``workload_word``: the workload as a word of a command.
+    ``equal_devices``: by name the names of a device and of those equal to it in all else, the device first.
     """
 
     platform: Platform
@@ -64,13 +65,9 @@ class Lookup:
         self.suits_preferred = not unsuited(PREFERRED, workload)
         self.workload_word = shlex.quote(self.workload_argument or workload.name)
         self._profile = benchmark(f"profile --workload {self.workload_word}")
-        self._equal_devices = group_equal_devices(self.platform)
+        self.equal_devices = group_equal_devices(self.platform)
 
     # Devices
-
-    def equal_devices(self, device: Device) -> tuple[str, ...]:
-        """Return the names of a device and of all that are equal to it but for the name: the device first."""
-        return self._equal_devices[device.name]
 
     def evidence_name(self, device: Device, *parts: str) -> str:
         """Return the name for evidence of parts on a device: the first of all equal devices that states them.
@@ -78,13 +75,13 @@ class Lookup:
         Equal devices rest on the same evidence, whose error they share.
         """
         known = {entry.device for part in parts for entry in self.stated(part, device)}
-        names = [other.name for other in self.platform.devices if other.name in self.equal_devices(device)]
+        names = [other.name for other in self.platform.devices if other.name in self.equal_devices[device.name]]
         return next((name for name in names if name in known), names[0])
 
     def table_of(self, device: Device) -> PerformanceTable | None:
         """Return the records of a device: those of the machine, of its first processor or GPU and of equal ones."""
         first = next((other.name for other in self.platform.devices if other.kind == device.kind), "")
-        return self.table if device.kind in ("cpu", "gpu") and first in self.equal_devices(device) else None
+        return self.table if device.kind in ("cpu", "gpu") and first in self.equal_devices[device.name] else None
 
     def transfer_seconds(self, source: str, target: str, nbytes: float) -> float:
         """Return seconds of n bytes between two devices, as stated or as the platform has it; inf without a way."""
@@ -114,7 +111,7 @@ class Lookup:
 
         Without those of more threads or processes than the device has cores.
         """
-        known = self.own.known(part, self.equal_devices(device)) if self.own else ()
+        known = self.own.known(part, self.equal_devices[device.name]) if self.own else ()
         return tuple(entry for entry in known if counted(entry) <= laws.cores_of(device))
 
     def time_stated(
