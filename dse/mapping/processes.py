@@ -262,7 +262,7 @@ class ConcurrentRunTimes:
     def _sides(self) -> tuple[float, float, float]:
         timed, is_crowded = self._nearest[0], self.run.processes > self.parts.cores
         learner, actor, keeper = timed.sides(*self.alone, self.run.actors * is_crowded)
-        more = timed.hand_over(timed.actors * is_crowded)
+        more = timed.handoff_seconds(timed.actors * is_crowded)
         return learner + more, actor + more, keeper
 
     ratio, counts_others = 1.0, True

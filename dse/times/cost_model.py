@@ -247,12 +247,12 @@ MOST_LOG = math.log(1e6)  # of a factor that is told
 
 
 @dataclass(frozen=True)
-class Doubt:
+class ErrorModel:
     """How far off predictions are, as the standard deviation of a logarithm that a cross-validation showed.
 
     ``inside`` the N and B of the cells, and ``beyond`` them for each factor of e.
 
-    >>> Doubt(0.1, 0.2).sigma(distance=0.0), round(Doubt(0.1, 0.2).factor(math.log(10)), 2)
+    >>> ErrorModel(0.1, 0.2).sigma(distance=0.0), round(ErrorModel(0.1, 0.2).factor(math.log(10)), 2)
     (0.1, 2.52)
     """
 
@@ -260,7 +260,7 @@ class Doubt:
     beyond: float
 
     @classmethod
-    def of(cls, errors: Iterable[tuple[float, float]], guess: float) -> "Doubt":
+    def of(cls, errors: Iterable[tuple[float, float]], guess: float) -> "ErrorModel":
         """Estimate it from held-out cells, each (distance from the cells seen, error of the logarithm).
 
         A few cells may agree by chance, so a ``guess`` counts for as many as ``GUESSES``; half of it for each factor of
@@ -311,7 +311,7 @@ def leave_out(*parts: Part) -> Iterator[tuple[Axis, float, list[Part], list[list
                 yield axis, max(distances, default=0.0), seen, left
 
 
-def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
+def estimate_error(family: Family, points: Sequence[Point]) -> ErrorModel | None:
     """Tell how far off the model's times are, by leaving out capacities and batches; None if they are too few."""
     errors = [
         (distance, HeldOut(point, model.predict(point.capacity, point.fanout, point.batch)).log_error)
@@ -319,7 +319,7 @@ def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
         for model in [fit(*part)]
         for point in left
     ]
-    return Doubt.of(errors, TIME_SIGMA) if errors else None
+    return ErrorModel.of(errors, TIME_SIGMA) if errors else None
 
 
 def error_factor(family: Family, points: Sequence[Point], capacity: int, batch: int) -> float | None:
@@ -327,7 +327,7 @@ def error_factor(family: Family, points: Sequence[Point], capacity: int, batch: 
 
     It is 1 for a perfect model, and grows with the distance of (N, B) from the cells.
     """
-    known = doubt(family, points)
+    known = estimate_error(family, points)
     return known.factor(outside(points, capacity, batch)) if known else None
 
 
@@ -366,7 +366,7 @@ class FanoutModel:
         self._models = [fit(*part) for part in parts] if enough else []
         left_out = list(_left_out(parts)) if enough else []
         errors = [pair for one in left_out for pair in one.errors()]
-        doubt = Doubt.of(errors, PRIOR_SIGMA) if errors else None
+        doubt = ErrorModel.of(errors, PRIOR_SIGMA) if errors else None
         self.doubt = doubt if doubt and _gains(left_out, doubt) else None
         """Of a predicted ln(t_K / t_16) per doubling of K; None where nothing shows it, and so nothing is believed."""
 
@@ -442,7 +442,7 @@ class _LeftOut:
             off = math.log(next(ratios)) - math.log(next(ratios))
             yield self.distance, off / _doublings(fanout, default)
 
-    def gain(self, doubt: Doubt) -> float:
+    def gain(self, doubt: ErrorModel) -> float:
         """Return ln(t_16 / t_K) of the K that would be chosen here, above 0 where it is the faster one."""
         posterior = {
             fanout: _posterior(fanout, math.log(seconds / self.predicted[DEFAULT]), doubt.sigma(self.distance))
@@ -459,7 +459,7 @@ def _left_out(parts: Sequence[Part]) -> Iterator[_LeftOut]:
             yield _LeftOut(distance, measured, {k: _seconds(models, capacity, k, batch) for k in measured})
 
 
-def _gains(left_out: Iterable[_LeftOut], doubt: Doubt) -> bool:
+def _gains(left_out: Iterable[_LeftOut], doubt: ErrorModel) -> bool:
     """Tell whether choices under doubt lost nothing against K = 16 where models had not seen what they chose for."""
     return sum(one.gain(doubt) for one in left_out if DEFAULT in one.measured) >= 0
 

@@ -93,8 +93,9 @@ class TreeTime:
         """The time whose logarithm has that standard deviation, with the 95 % interval that follows."""
         sigma = math.hypot(own_sigma, BEYOND_SIGMA * beyond)
         spread = math.exp(min(drift.half_width(sigma), math.log(MOST_SPREAD)))
-        estimate = Estimate(seconds, seconds / spread, seconds * spread, _evidence(configuration, source))
-        return cls(configuration, estimate, own_sigma, distance, beyond)
+        evidence = Evidence(f"tree({configuration.contestant} K={configuration.fanout})", source)
+        time = Estimate(seconds, seconds / spread, seconds * spread, evidence)
+        return cls(configuration, time, own_sigma, distance, beyond)
 
     @property
     def seconds(self) -> float:
@@ -120,10 +121,6 @@ class TreeTime:
     def sigma(self) -> float:
         """The standard deviation of the time's logarithm in the records' run."""
         return math.hypot(self.own_sigma, BEYOND_SIGMA * self.beyond)
-
-
-def _evidence(configuration: Configuration, source: Source) -> Evidence:
-    return Evidence(f"tree({configuration.contestant} K={configuration.fanout})", source)
 
 
 class Variant:
@@ -273,13 +270,12 @@ class Table:
         self._probe = results / self.machine_key / FILE if results else None
         self.noise_floor = stats.noise_floor(twins(timed))
         self.drift = drift(records)
-        self._cells: dict[_Key, dict[int, dict[tuple[int, int], Record]]] = {}  # by K, and by (N, B)
+        self._cells: dict[_Key, dict[tuple[int, int, int], Record]] = {}  # by (K, N, B)
         for record in timed:
             is_offered = unchecked or record.options.get("validate", True)
             if is_offered and record.primitive == "sum_tree" and record.op in ("draw", "update"):
                 key = _key(_configuration(record), record.op, record.dtype, record.distribution)
-                cells = self._cells.setdefault(key, {}).setdefault(record.fanout, {})
-                cells[record.capacity, record.batch] = record
+                self._cells.setdefault(key, {})[record.fanout, record.capacity, record.batch] = record
         self._variants: dict[_Key, Variant] = {}
         self._moved = [record for record in timed if record.op in TRANSFERS and record.primitive == "sum_tree"]
         here = {record.contestant for record in known}
@@ -308,7 +304,7 @@ class Table:
         timed: dict[str, set[Configuration]] = {"draw": set(), "update": set()}
         for (contestant, threads, options, op, *leaves), cells in self._cells.items():
             if leaves == [question.dtype, question.distribution]:
-                timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout in cells}
+                timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout, *_ in cells}
         both = sorted(timed["draw"] & timed["update"], key=repr)
         plain = {one: _plain(one, question.capacity, question.batch) for one in both}
         return [
@@ -343,7 +339,7 @@ class Table:
         result = []
         for op in ("draw", "update"):
             key = _key(configuration, op, question.dtype, question.distribution)
-            cells = self._cells.get(key, {}).get(configuration.fanout, {})
+            cells = {(n, b): record for (k, n, b), record in self.cells(key).items() if k == configuration.fanout}
             records = (cells[cell] for cell in sorted(_nearest(cells, question.capacity, question.batch)))
             result += [{name: getattr(record, name) for name in NAMED} for record in records]
         return result
@@ -355,8 +351,8 @@ class Table:
     def transfers(self, configuration: Configuration, batch: int) -> Note | None:
         """Say on which device its batches lie, and what moving one takes; None if in the host's memory."""
         name, chosen = configuration.contestant, _key(configuration)
-        timed = (cells.get(configuration.fanout, {}) for key, cells in self._cells.items() if key[:3] == chosen[:3])
-        records = (record for cells in timed for record in cells.values())
+        timed = (record for key, cells in self._cells.items() if key[:3] == chosen[:3] for record in cells.values())
+        records = (record for record in timed if record.fanout == configuration.fanout)
         device = next((record.facts["device"] for record in records if "device" in record.facts), None)
         if device is None:
             return None
@@ -371,8 +367,7 @@ class Table:
 
     def cells(self, key: _Key) -> dict[tuple[int, int, int], Record]:
         """The measured cells of a variant, by (K, N, B)."""
-        by_fanout = self._cells.get(key, {})
-        return {(fanout, *cell): record for fanout, cells in by_fanout.items() for cell, record in cells.items()}
+        return self._cells.get(key, {})
 
     def _variant(self, key: _Key) -> Variant:
         """The variant with those cells; its ``base`` is the default, on one thread."""

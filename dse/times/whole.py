@@ -15,7 +15,7 @@ seconds of a gradient step.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,7 +182,7 @@ class Timed:
     told: str
 
     @property
-    def slower(self) -> tuple[float, float]:
+    def slowdowns(self) -> tuple[float, float]:
         """(c_l, c_a): the slowdowns of learner and actors that run concurrently, from 1 to 2."""
         pairs = zip(self.beside, (self.learner, self.turn), strict=True)
         learner, actor = (min(MOST_SLOWER, max(1.0, both / alone)) for both, alone in pairs)
@@ -200,55 +200,49 @@ class Timed:
         ``learner``, ``turns``, ``keeper``: the same alone. ``crowd``: A where there are more processes than cores, else
         0.
         """
-        c_l, c_a = self.slower
+        c_l, c_a = self.slowdowns
         if not crowd:
             return learner + turns * c_a * (1 - 1 / c_l), turns + learner * c_l * (1 - 1 / c_a), keeper
         work = (learner + keeper + crowd * turns) / self.cores
         longer = max(1.0, work / max(learner, turns, keeper))
         return learner * longer, turns * longer, keeper * longer
 
-    def hand_over(self, crowd: int) -> float:
+    def handoff_seconds(self, crowd: int) -> float:
         """Seconds that a gradient step with a kept ratio took beyond its longest side; 0 where it took less."""
         turns = self.turn * self.interval / (self.actors * self.environments)
         return max(0.0, self.kept - max(self.sides(self.learner, turns, self.keeper, crowd)))
 
 
 def timed(records: Iterable[Record], profiled: str) -> tuple[Timed, ...]:
-    """The runs of a workload, by its identity, whose parts were timed; the latest record of a part counts."""
+    """Return the runs of a workload, by its identity, whose parts were timed; the latest record of a part counts."""
     cells: dict[tuple[Any, ...], dict[tuple[str, str], Record]] = {}
-    for one in records:
-        if one.primitive == BESIDE and one.median_seconds and one.options.get("identity") == profiled:
-            if one.options.get("learners", 1) == 1:
-                shape = tuple(one.options.get(key) for key in _SHAPE)
-                known = cells.setdefault(shape, {})
-                key = (str(one.options.get("ratio")), one.op)
-                if key not in known or known[key].utc <= one.utc:
-                    known[key] = one
-    return tuple(_timed(cells))
-
-
-def _timed(cells: Mapping[tuple[Any, ...], Mapping[tuple[str, str], Record]]) -> Iterator[Timed]:
+    for record in records:
+        options = record.options
+        if record.primitive == BESIDE and record.median_seconds and options.get("identity") == profiled:
+            if options.get("learners", 1) == 1:
+                known = cells.setdefault(tuple(options.get(key) for key in _SHAPE), {})
+                key = (str(options.get("ratio")), record.op)
+                if key not in known or known[key].utc <= record.utc:
+                    known[key] = record
+    found = []
     for shape, known in cells.items():
-        if not all(("free", op) in known for op in _NEEDED):
-            continue
-        rate, learner, turn, period = (known["free", op] for op in _NEEDED)
-        kept, keepers = known.get(("kept", "rate")), [one for (_, op), one in known.items() if op == "keeper step"]
-        arrangement, implementation, policy, actors, environments, batch = shape
-        yield Timed(
-            arrangement=arrangement,
-            implementation=implementation,
-            policy=policy,
-            actors=actors,
-            environments=environments,
-            batch=batch,
-            learner=learner.seconds,
-            turn=turn.seconds,
-            beside=(rate.seconds, period.seconds),
-            keeper=min((one.seconds for one in keepers), default=0.0),
-            kept=kept.seconds if kept else 0.0,
-            interval=int(kept.options["update_interval"]) if kept else 1,
-            told=describe_origin(rate),
-        )
+        if all(("free", op) in known for op in _NEEDED):
+            rate, learner, turn, period = (known["free", op] for op in _NEEDED)
+            kept = known.get(("kept", "rate"))
+            keepers = [record.seconds for (_, op), record in known.items() if op == "keeper step"]
+            arrangement, implementation, policy, actors, environments, batch = shape
+            run = Timed(
+                *(arrangement, implementation, policy, actors, environments, batch),
+                learner=learner.seconds,
+                turn=turn.seconds,
+                beside=(rate.seconds, period.seconds),
+                keeper=min(keepers, default=0.0),
+                kept=kept.seconds if kept else 0.0,
+                interval=int(kept.options["update_interval"]) if kept else 1,
+                told=describe_origin(rate),
+            )
+            found.append(run)
+    return tuple(found)
 
 
 def nearest(

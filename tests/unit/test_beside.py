@@ -108,8 +108,8 @@ def test_more_processes_than_cores_share_what_the_cores_did():
 
 def test_the_hand_over_is_what_a_kept_ratio_takes_more_and_never_less_than_nothing():
     longest = max(RUN.sides(LEARNER, TURN, 0.0, 0))
-    assert dataclasses.replace(RUN, kept=longest + 3e-5).hand_over(0) == pytest.approx(3e-5)
-    assert dataclasses.replace(RUN, kept=longest / 2).hand_over(0) == 0.0
+    assert dataclasses.replace(RUN, kept=longest + 3e-5).handoff_seconds(0) == pytest.approx(3e-5)
+    assert dataclasses.replace(RUN, kept=longest / 2).handoff_seconds(0) == 0.0
 
 
 def test_a_run_stands_first_for_its_like_and_is_less_sure_of_others():
@@ -154,7 +154,7 @@ def test_the_update_interval_makes_actors_the_longer_side_and_environments_at_on
     slow = answer(results, **fix, update_interval=64, actor_count=1)
     many = answer(results, **fix, update_interval=64, actor_count=1, environments=8)
     assert slow.bottleneck.values["parts"] == ["actors"]
-    c_l, c_a = RUN.slower
+    c_l, c_a = RUN.slowdowns
     expected = 64 * TURN + LEARNER * c_l * (1 - 1 / c_a) + HAND_OVER
     assert 1 / slow.hz == pytest.approx(expected, rel=0.01)
     assert many.hz > 2 * slow.hz

@@ -9,7 +9,15 @@ import pytest
 import dse
 from benchmarks.presets import PRESETS, groups
 from dse.times import cost_model
-from dse.times.cost_model import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
+from dse.times.cost_model import (
+    ErrorModel,
+    FanoutModel,
+    best_fanout,
+    estimate_error,
+    fanout_regrets,
+    leave_out,
+    outside,
+)
 from tests.strange_trees import DRAW, NOISE, UPDATE, measured, strange_seconds
 
 KS = (2, 4, 8, 16, 32, 64)
@@ -115,7 +123,7 @@ def test_a_fanout_beyond_those_measured_is_not_believed():
 
 def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
     seen = measured([shape for shape in SHAPES if shape[0] < 10**7])
-    told, model = doubt(DRAW, seen), cost_model.fit(DRAW, seen)
+    told, model = estimate_error(DRAW, seen), cost_model.fit(DRAW, seen)
     within = []
     for shape in SHAPES:
         if shape[0] == 10**7:
@@ -128,16 +136,16 @@ def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
     factors = [dse.error_factor(DRAW, seen, 10**6 * beyond, 32) for beyond in (1, 10, 100)]
     assert factors[:2] == [told.factor(), pytest.approx(told.factor(math.log(10)))]
     assert factors == sorted(factors)
-    assert doubt(DRAW, seen[:2]) is dse.error_factor(DRAW, seen[:2], 10**6, 32) is None
+    assert estimate_error(DRAW, seen[:2]) is dse.error_factor(DRAW, seen[:2], 10**6, 32) is None
 
 
 def test_doubt_is_what_held_out_cells_show_and_a_few_show_little():
-    many = Doubt.of(
+    many = ErrorModel.of(
         [(0.0, 0.1), (0.0, -0.1)] * 5_000 + [(2.0, math.hypot(0.1, 1.0)), (2.0, -math.hypot(0.1, 1.0))] * 5_000, 0.5
     )
     assert many.inside == pytest.approx(0.1, rel=0.02)
     assert many.beyond == pytest.approx(0.5, rel=0.02)
-    few = Doubt.of([(0.0, 0.0)] * 2, 0.5)
+    few = ErrorModel.of([(0.0, 0.0)] * 2, 0.5)
     assert 0.4 < few.inside < 0.5
     assert few.beyond == pytest.approx(0.25)
 
