@@ -150,17 +150,20 @@ class PerformanceTable:
 
     def notes(self, command: str) -> Iterator[Note]:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
-        last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
-        profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.facts]
+        last = {
+            record.cell: record
+            for record in in_order(record for record in self.made if record.primitive in (TRAINING, BESIDE))
+        }
+        profile = [record for record in last.values() if record.primitive == TRAINING or "profile" in record.facts]
         # A cell counts whichever preset measured it last; an older record tells none, so its profile counts as whole.
-        presets = [one.facts.get("profile") or {"cells": 0} for one in profile]
+        presets = [record.facts.get("profile") or {"cells": 0} for record in profile]
         least = min(presets, key=lambda preset: preset["cells"], default={"cells": 0})
         if len(profile) < least["cells"]:
             how = f"{command} --preset {least['preset']}"
             yield Note(
                 "profile_is_unfinished", {"measured": len(profile), "cells": least["cells"], "how": how}, "warning"
             )
-        if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
+        if loads := [record.machine[LOAD] for record in last.values() if LOAD in record.machine]:
             disturbed = {"disturbed": len(loads), "records": len(last), "load": max(loads), "how": command}
             yield Note("profile_was_disturbed", disturbed, "warning")
 

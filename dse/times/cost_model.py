@@ -365,7 +365,7 @@ class FanoutModel:
         enough = parts and all(len(points) >= LEAST_POINTS for _, points in parts)
         self._models = [fit(*part) for part in parts] if enough else []
         left_out = list(_left_out(parts)) if enough else []
-        errors = [pair for one in left_out for pair in one.errors()]
+        errors = [pair for cell in left_out for pair in cell.errors()]
         doubt = ErrorModel.of(errors, PRIOR_SIGMA) if errors else None
         self.doubt = doubt if doubt and _gains(left_out, doubt) else None
         """Of a predicted ln(t_K / t_16) per doubling of K; None where nothing shows it, and so nothing is believed."""
@@ -461,7 +461,7 @@ def _left_out(parts: Sequence[Part]) -> Iterator[_LeftOut]:
 
 def _gains(left_out: Iterable[_LeftOut], doubt: ErrorModel) -> bool:
     """Tell whether choices under doubt lost nothing against K = 16 where models had not seen what they chose for."""
-    return sum(one.gain(doubt) for one in left_out if DEFAULT in one.measured) >= 0
+    return sum(cell.gain(doubt) for cell in left_out if DEFAULT in cell.measured) >= 0
 
 
 @dataclass(frozen=True)

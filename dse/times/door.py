@@ -79,7 +79,9 @@ class ActorTimes:
     @property
     def _allowed(self) -> list[str]:
         """The implementations of the policy that the constraints allow, all where they allow none."""
-        return [one for one in self.policies if self.asked.allows("policy_implementation", one)] or list(self.policies)
+        return [policy for policy in self.policies if self.asked.allows("policy_implementation", policy)] or list(
+            self.policies
+        )
 
     def _turn(self, processes: int, policy: str, evidence_id: str) -> Estimate | None:
         """Seconds of an environment step as recorded for x processes and E, or between what was recorded."""
@@ -157,7 +159,7 @@ class ActorTimes:
         # Of what was not timed, publishing or fetching, half of what both take.
         law, table = laws.fetch(self.asked.weights_bytes).scaled(1 / 2), self.asked.table
         known = [(table.weights(op) if table else None) or law for op in ("publish", "fetch")]
-        weaker = max(known, key=lambda one: SUREST_FIRST.index(one.source))
+        weaker = max(known, key=lambda estimate: SUREST_FIRST.index(estimate.source))
         both, often = known[0] + known[1], actors.sync_interval * actors.count * self.asked.environments
         return Estimate(both.value / often, both.low / often, both.high / often, weaker.rests_on)
 

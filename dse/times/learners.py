@@ -52,8 +52,7 @@ class LearnerTimes:
         return self._learners[device.name]
 
     def _steps(self, device: Device) -> Iterator[Learner]:
-        own = self.asked.stated("learner", device)
-        if any(one.counts.get("devices", 1) == 1 for one in own):
+        if self.asked.stated("learner", device, 1):
             yield from self._own_learners(device)
         elif device.kind == "fpga":
             yield from self._fpga_learners(device)
@@ -134,7 +133,9 @@ class LearnerTimes:
     @property
     def implementations(self) -> tuple[str, ...]:
         """The implementations that the processor's learner may have, the reference first."""
-        return tuple(dict.fromkeys(one.details.get("implementation", REFERENCE) for one in self.list(self.asked.cpu)))
+        return tuple(
+            dict.fromkeys(learner.details.get("implementation", REFERENCE) for learner in self.list(self.asked.cpu))
+        )
 
     def _by_threads(self, device: Device, threads: int, by: str = REFERENCE) -> Estimate:
         """A gradient step that nobody timed: by a law alone, or from the most threads of torch that were timed."""
@@ -157,7 +158,7 @@ class LearnerTimes:
     def _sharing(self, device: Device, count: int) -> Iterator[Learner]:
         """Gradient steps that n equal devices share, each B / n of the batch; none where no link joins them."""
         evidence_id, details = self._trains(device), {"devices": count}
-        entries = [one for one in self.asked.stated("learner", device) if one.counts.get("devices", 1) == count]
+        entries = self.asked.stated("learner", device, count)
         own = self.asked.own and self.asked.own.time(entries, f"{evidence_id}, {count} devices", self.asked.batch)
         if own:
             yield Learner(f"{count} devices, as stated", own, count, {}, details, count)
@@ -179,7 +180,7 @@ class LearnerTimes:
 
     def _by_one(self, device: Device, evidence_id: str, batch: int) -> Estimate | None:
         """A gradient step on a batch by one device, as stated or of a framework on a GPU."""
-        if any(one.counts.get("devices", 1) == 1 for one in self.asked.stated("learner", device)):
+        if self.asked.stated("learner", device, 1):
             return (
                 self.asked.time_stated("learner", device, 1, evidence_id, batch)
                 or next(iter(self._own_learners(device))).step
@@ -235,10 +236,10 @@ class LearnerTimes:
         there = max(self.asked.transfer_seconds(name, host, nbytes) for name in (first, *others))
         return there + max(self.asked.transfer_seconds(host, name, nbytes) for name in (first, *others))
 
-    def _are_joined(self, one: str, other: str) -> bool:
+    def _are_joined(self, name: str, other: str) -> bool:
         """Whether a link leads from a device to another without a device between."""
-        stated = self.asked.own and self.asked.own.hop(one, other, self.asked.batch_bytes, "")
-        return bool(stated) or any({link.source, link.target} == {one, other} for link in self.asked.platform.links)
+        stated = self.asked.own and self.asked.own.hop(name, other, self.asked.batch_bytes, "")
+        return bool(stated) or any({link.source, link.target} == {name, other} for link in self.asked.platform.links)
 
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
         slices, names = placement.slices_of(device), set[str]()

@@ -106,25 +106,26 @@ class Lookup:
 
     # Times
 
-    def stated(self, part: str, device: Device) -> tuple[Entry, ...]:
+    def stated(self, part: str, device: Device, devices: int = 0) -> tuple[Entry, ...]:
         """List a user's own times of a part alone on a device, or on the first one equal to it that has any.
 
-        Without those of more threads or processes than the device has cores.
+        ``devices``: of so many that share a batch alone, 0 for any number. Without those of more threads or processes
+        than the device has cores.
         """
         known = self.own.known(part, self.equal_devices[device.name]) if self.own else ()
+        known = tuple(entry for entry in known if devices in (0, entry.counts.get("devices", 1)))
         return tuple(entry for entry in known if counted(entry) <= laws.cores_of(device))
 
     def time_stated(
         self, part: str, device: Device, count: int, evidence_id: str, batch: int | None = None
     ) -> Estimate | None:
         """Return the time of a part that the user states, or that lies between what is stated."""
-        entries = [entry for entry in self.stated(part, device) if entry.counts.get("devices", 1) == 1]
+        entries = self.stated(part, device, 1)
         return self.own.time(entries, evidence_id, batch or self.batch, count) if self.own else None
 
     def nearest_stated(self, part: str, device: Device, count: int) -> tuple[Estimate | None, int]:
         """Return (the stated time with the nearest number of threads or processes, that number), else (None, 0)."""
-        entries = self.stated(part, device)
-        counts = {counted(entry) for entry in entries if entry.counts.get("devices", 1) == 1}
+        counts = {counted(entry) for entry in self.stated(part, device, 1)}
         near = min(counts, key=lambda known: abs(math.log(known / count)), default=0)
         return (self.time_stated(part, device, near, part) if near else None), near
 

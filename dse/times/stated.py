@@ -103,6 +103,11 @@ class Entry:
     note: str = ""
     line: int = 0
 
+    @property
+    def tree(self) -> tuple[str, int]:
+        """The implementation and K of the tree that it is a time of; "" and 0 where they are not stated."""
+        return self.contestant, self.counts.get("fanout", 0)
+
     def __str__(self) -> str:
         of = f"{self.part} {self.device} to {self.target}" if self.target else f"{self.part} on {self.device}"
         more = [f"{key} {value:,}" for key, value in self.counts.items()] + [self.contestant] * bool(self.contestant)

@@ -306,9 +306,11 @@ class Table:
             if leaves == [question.dtype, question.distribution]:
                 timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout, *_ in cells}
         both = sorted(timed["draw"] & timed["update"], key=repr)
-        plain = {one: _plain(one, question.capacity, question.batch) for one in both}
+        plain = {shape: _plain(shape, question.capacity, question.batch) for shape in both}
         return [
-            one for one in both if plain[one] == one or (plain[one] not in plain and plain[one].threads == one.threads)
+            shape
+            for shape in both
+            if plain[shape] == shape or (plain[shape] not in plain and plain[shape].threads == shape.threads)
         ]
 
     def step(self, configuration: Configuration, question: Question) -> TreeTime | None:

@@ -31,7 +31,7 @@ from .cells import PerformanceTable
 from .cost_model import DEFAULT
 from .door import Times
 from .laws import clock_of
-from .stated import Entry, counted
+from .stated import counted
 from .tree_times import Configuration, Question
 
 FANOUTS = (2, 4, 8, 16, 32, 64)  # K of modeled trees
@@ -60,14 +60,10 @@ def trees(parts: Times, device: Device) -> list[Tree]:
     """Every tree on a device that the constraints allow, fastest first: as stated, else recorded, else modeled."""
     keys = CONSTRAINTS if device.kind == "cpu" else [key for key in CONSTRAINTS if key != "threads"]
     own = list(_own(parts, device))
-    there = own if any(not one.contestant for one in _stated(parts, device)) else _beside(parts, device, own)
+    stated = *parts.stated("sampling", device), *parts.stated("updating", device)
+    there = own if any(not entry.contestant for entry in stated) else _beside(parts, device, own)
     allowed = [tree for tree in there if all(parts.allows(key, tree.details.get(key)) for key in keys)]
     return sorted(allowed, key=lambda tree: (tree.draw.value + tree.update.value, tree.name))
-
-
-def _stated(parts: Times, device: Device) -> tuple[Entry, ...]:
-    """A user's own times of trees on a device."""
-    return (*parts.stated("sampling", device), *parts.stated("updating", device))
 
 
 def _beside(parts: Times, device: Device, own: list[Tree]) -> list[Tree]:
@@ -83,13 +79,11 @@ def _own(parts: Times, device: Device) -> Iterator[Tree]:
     Sampling or updating that is not stated is that of the fastest other tree there. Insertions are counted in.
     """
     stated = {part: parts.stated(part, device) for part in ("sampling", "updating")}
-    every = [one for entries in stated.values() for one in entries]
-    shapes = {
-        (one.contestant, one.counts.get("fanout", 0)) for one in every if one.contestant or "fanout" in one.counts
-    }
+    every = [entry for entries in stated.values() for entry in entries]
+    shapes = {entry.tree for entry in every if any(entry.tree)}
     others = functools.cache(lambda: _beside(parts, device, []))
     for contestant, fanout in sorted(shapes) or ([("", 0)] if every else []):
-        counts = sorted({counted(one) for one in every})
+        counts = sorted({counted(entry) for entry in every})
         for threads in range(counts[0], min(counts[-1], laws.cores_of(device)) + 1):
             times = [_own_time(parts, device, part, (contestant, fanout), threads) for part in stated]
             if not any(times):
@@ -106,7 +100,7 @@ def _own_time(parts: Times, device: Device, part: str, shape: tuple[str, int], t
     """A stated time of a tree, or what is stated of no tree by name."""
     entries = parts.stated(part, device)
     for wanted in dict.fromkeys((shape, (shape[0], 0), ("", shape[1]), ("", 0))):
-        known = [one for one in entries if (one.contestant, one.counts.get("fanout", 0)) == wanted]
+        known = [entry for entry in entries if entry.tree == wanted]
         of = "".join(f", {word}" for word in (wanted[0], f"K={wanted[1]}" if wanted[1] else "") if word)
         evidence_id = f"{part}({parts.evidence_name(device, part)}{of}{f', {threads} threads' if threads > 1 else ''})"
         if known and parts.own and (time := parts.own.time(known, evidence_id, parts.batch, threads)):
@@ -331,7 +325,7 @@ def _trees(platform: Platform, device: Device, question: Question) -> Iterator[P
 
 def _moved(platform: Platform, device: Device, question: Question) -> tuple[float, float, float]:
     """Seconds of sending uniforms, of fetching indices and priorities, and of sending those of an update."""
-    host = next(one.name for one in platform.devices if one.kind == "cpu")
+    host = next(other.name for other in platform.devices if other.kind == "cpu")
     if device.kind == "cpu":
         return 0.0, 0.0, 0.0
     leaves = question.batch * (INDEX_BYTES + np.dtype(question.dtype).itemsize)

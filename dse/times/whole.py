@@ -97,31 +97,31 @@ class Beyond:
 
 def whole_runs(records: Sequence[Record], changes: Drift) -> dict[str, tuple[Whole, ...]]:
     """By the identity of a workload its runs that were timed whole; of several of one shape the latest."""
-    learning = {one.options.get("identity"): one.batch for one in records if one.op == "learning"}
+    learning = {record.options.get("identity"): record.batch for record in records if record.op == "learning"}
     found: dict[str, dict[tuple[object, ...], Whole]] = {}
-    for one in in_order(filter(is_whole, records)):
-        identity, by = str(one.options.get("identity")), str(one.options.get("learner", REFERENCE))
+    for record in in_order(filter(is_whole, records)):
+        identity, by = str(record.options.get("identity")), str(record.options.get("learner", REFERENCE))
         # The record of a loop that was timed among trees has no batch: it is that of their learning.
-        batch = learning.get(identity, 0) if one.primitive == "serial_step" else one.batch
-        arrangement, policy = str(one.options.get("arrangement", "serial")), str(one.options.get("policy", by))
+        batch = learning.get(identity, 0) if record.primitive == "serial_step" else record.batch
+        arrangement, policy = str(record.options.get("arrangement", "serial")), str(record.options.get("policy", by))
         actors, environments, interval = (
-            int(one.options.get(key, 1)) for key in ("actors", "environments", "update_interval")
+            int(record.options.get(key, 1)) for key in ("actors", "environments", "update_interval")
         )
-        how = combined(**{key: one.options[key] for key in SEVERAL if key in one.options})
+        how = combined(**{key: record.options[key] for key in SEVERAL if key in record.options})
         shape = arrangement, by, policy, actors, environments, batch, interval
-        sigma = stats.log_sigma(one.low_seconds or one.seconds, one.high_seconds or one.seconds, 0.0)
-        evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", describe_origin(one))
-        time = Estimate.within(one.seconds, math.exp(changes.half_width(sigma)), evidence)
+        sigma = stats.log_sigma(record.low_seconds or record.seconds, record.high_seconds or record.seconds, 0.0)
+        evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", describe_origin(record))
+        time = Estimate.within(record.seconds, math.exp(changes.half_width(sigma)), evidence)
         if batch:
             found.setdefault(identity, {})[*shape, how] = Whole(*shape, time, how)
     return {identity: tuple(runs.values()) for identity, runs in found.items()}
 
 
-def is_whole(one: Record) -> bool:
+def is_whole(record: Record) -> bool:
     """Whether a record is of a whole run, with the ratio of its workload kept."""
-    serial = one.primitive in ("training", "serial_step") and (one.contestant, one.op) == ("loop", "step")
-    several = (one.primitive, one.op, one.options.get("ratio")) == (BESIDE, "rate", "kept")
-    return bool(one.median_seconds) and (serial or several)
+    serial = record.primitive in ("training", "serial_step") and (record.contestant, record.op) == ("loop", "step")
+    several = (record.primitive, record.op, record.options.get("ratio")) == (BESIDE, "rate", "kept")
+    return bool(record.median_seconds) and (serial or several)
 
 
 def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], by: str, own: float) -> Beyond | None:
@@ -130,11 +130,11 @@ def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], 
     ``alone``: times of a workload's parts, by its identity; ``own``: the error bound of a loop's own time, a factor.
     """
     ratios = [
-        one.time.value / parts
+        run.time.value / parts
         for identity, runs in loops.items()
-        for one in runs
-        if (one.arrangement, one.learner, one.policy) == ("serial", by, by)
-        and (parts := _sum_of_parts(alone(identity), one))
+        for run in runs
+        if (run.arrangement, run.learner, run.policy) == ("serial", by, by)
+        and (parts := _sum_of_parts(alone(identity), run))
     ]
     if not ratios:
         return None
@@ -252,15 +252,15 @@ def nearest(
 
     A run with enough cores stands for no run without, as long as one of the other kind was timed.
     """
-    own = [one for one in runs if one.arrangement == arrangement]
+    own = [run for run in runs if run.arrangement == arrangement]
     if not own:
         return None
     wanted = crowded(arrangement, actors, cores)
 
-    def unlike(one: Timed) -> tuple[bool, int, float, float]:
-        by = (one.implementation != learner) * 2 + (one.policy != policy)
-        at_once = abs(math.log(one.environments / environments))
-        return (crowded(arrangement, one.actors, cores) != wanted), by, at_once, abs(math.log(one.actors / actors))
+    def unlike(run: Timed) -> tuple[bool, int, float, float]:
+        by = (run.implementation != learner) * 2 + (run.policy != policy)
+        at_once = abs(math.log(run.environments / environments))
+        return (crowded(arrangement, run.actors, cores) != wanted), by, at_once, abs(math.log(run.actors / actors))
 
     best = min(own, key=unlike)
     pairs = ((best.implementation, learner), (best.policy, policy), (best.environments, environments))
