@@ -87,7 +87,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     best, tied = _choose(table, times)
     choice = times[best]
     others = sorted((time for time in times if time is not choice), key=lambda time: time.seconds)
-    if choice.basis == "extrapolated":
+    if choice.time.source == "extrapolated":
         outside = float(f"{math.exp(choice.distance):.2g}")
         notes.append(Note("outside_of_measured", {"outside": outside}, "warning"))
     if not dict(choice.configuration.options).get("validate", True):

@@ -103,21 +103,6 @@ class TreeTime:
         return self.time.value
 
     @property
-    def low_seconds(self) -> float:
-        """The lower end of its 95 % interval."""
-        return self.time.low
-
-    @property
-    def high_seconds(self) -> float:
-        """The upper end of its 95 % interval."""
-        return self.time.high
-
-    @property
-    def basis(self) -> Source:
-        """Where the time comes from."""
-        return self.time.source
-
-    @property
     def sigma(self) -> float:
         """The standard deviation of the time's logarithm in the records' run."""
         return math.hypot(self.own_sigma, BEYOND_SIGMA * self.beyond)
@@ -327,7 +312,7 @@ class Table:
         seconds = sum(times * call.seconds for times, call in calls)
         sigma = math.hypot(*(times * call.seconds * call.own_sigma for times, call in calls)) / seconds
         used = [call for times, call in calls if times]
-        source, distance = weakest(call.basis for call in used), max(call.distance for call in used)
+        source, distance = weakest(call.time.source for call in used), max(call.distance for call in used)
         beyond = max(call.beyond for call in used)
         return TreeTime.log_normal(configuration, seconds, sigma, source, self.drift, distance, beyond)
 

@@ -57,10 +57,10 @@ def test_between_noisy_cells_of_a_law_with_a_knee_choices_cost_little_and_interv
             regrets.append([truth[fanout] / min(truth.values()) - 1 for fanout in (choice, 8, 16)])
             for fanout, seconds in truth.items():
                 time = table.step(Configuration("numba", fanout, 1), question)
-                assert time.basis == "interpolated"
-                inside.append(time.low_seconds <= seconds <= time.high_seconds)
+                assert time.time.source == "interpolated"
+                inside.append(time.time.low <= seconds <= time.time.high)
                 apart.append(abs(math.log(seconds / time.seconds)) <= 1.96 * time.own_sigma)
-                widths.append(time.high_seconds / time.low_seconds)
+                widths.append(time.time.high / time.time.low)
     chosen, eight, sixteen = np.transpose(regrets)
     assert np.median(chosen) <= 0.02
     assert chosen.max() <= KNEE - 1
