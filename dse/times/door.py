@@ -122,7 +122,7 @@ class ActorTimes:
     def _by_processes(self, known: Estimate, before: int, processes: int) -> Estimate:
         """The time with x processes from that with another number of them, by the law of scaling."""
         (slow, sure), (fast, less_sure) = (
-            laws.scaled(1.0, count, laws.AS_FITTED.actor_contention) for count in (before, processes)
+            laws.speed_up(count, laws.AS_FITTED.actor_contention) for count in (before, processes)
         )
         if before == processes:
             return known

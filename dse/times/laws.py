@@ -87,7 +87,7 @@ def law(seconds: float, factor: float, description: str, assumed: tuple[Assumpti
     return Estimate.within(seconds, factor, Evidence("law", "modeled", description, assumed=assumed))
 
 
-def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
+def speed_up(cores: int, contention: float) -> tuple[float, float]:
     """Return (the speedup of x cores, the factor of its error bound).
 
     x / (1 + a (x - 1)), the Universal Scalability Law [Gunther2007], on the cores that it was fitted to. Two points
@@ -96,7 +96,7 @@ def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
     """
     least = cores / (1 + contention * (cores - 1))
     most = max(least, cores / (1 + contention * (TIMED_CORES - 1)))
-    return one * math.sqrt(least * most), math.sqrt(most / least)
+    return math.sqrt(least * most), math.sqrt(most / least)
 
 
 def together(*factors: float) -> float:
@@ -199,7 +199,7 @@ def budgets(device: Device) -> Iterator[tuple[str, float]]:
 
 def actor(host: Device, processes: int, constants: Constants = AS_FITTED) -> Estimate:
     """Return seconds between two environment steps of each of x processes, with inference."""
-    speedup, more = scaled(1.0, processes, constants.actor_contention)
+    speedup, more = speed_up(processes, constants.actor_contention)
     seconds = constants.actor_seconds * pace(host)
     description = f"{seconds * 1e3:.2g} ms with inference, whatever the environment{HELD_OUT_CORES}"
     return law(seconds / speedup, ACTOR_FACTOR * more, description, assumed_of(host, host))
@@ -246,7 +246,7 @@ def learner(
     description = f"{scope} the larger of its own {framework * 1e3:.2g} ms and the launches, and a roofline on top"
     basis = SLOWER_ON_ONE
     if device.kind == "cpu":
-        speedup, more = scaled(1.0, cores, constants.learner_contention)
+        speedup, more = speed_up(cores, constants.learner_contention)
         framework *= 1 + constants.learner_sync * (cores - 1)
         there = cores_of(device)
         operations, factor, basis = operations / there * speedup, LEARNER_FACTOR * more, HELD_OUT_CORES
@@ -399,7 +399,7 @@ def tree(
         description = f"a launch and what its levels read from the GPU's memory{UNTESTED}"
         return law(seconds, GPU_FACTOR, description), law(seconds * (1 + insertions), GPU_FACTOR, description)
     each, call = descent(device, capacity, fanout), constants.tree_call_seconds * pace(device)
-    speedup, more = scaled(1.0, threads, constants.actor_contention)
+    speedup, more = speed_up(threads, constants.actor_contention)
     share, needed = constants.tree_update_share, assumed_of(device, device)
     timed = all(cache.latency_seconds for cache in (*device.caches, device.memory) if cache)
     latencies = "" if timed else ", whose latencies are usual ones"

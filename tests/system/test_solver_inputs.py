@@ -125,7 +125,7 @@ def test_what_is_carried_further_is_less_sure():
 
 def test_more_cores_are_between_the_scalability_law_and_a_speedup_that_keeps_growing():
     for cores in (1, 2, 3, 28):
-        speedup, factor = laws.scaled(1.0, cores, 0.2)
+        speedup, factor = laws.speed_up(cores, 0.2)
         assert speedup / factor == pytest.approx(cores / (1 + 0.2 * (cores - 1)))
         assert speedup * factor == pytest.approx(cores / 1.2 if cores > 1 else 1.0)
         assert factor == pytest.approx(1.0) if cores <= laws.TIMED_CORES else factor > 1
