@@ -356,7 +356,8 @@ def evidence(results: Path, machine_key: str = "") -> Mapping[str, MachineRecord
 def _read_profiles(path: Path) -> Iterator[Record]:
     """Read the records of a file that are of a profile or of a sentinel, with their run; no other line is parsed."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")[:-1]
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line for line in file if line[-1] == "\n"]  # not a torn last one
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path}: cannot be read ({error})") from None
     run, record = 1, None

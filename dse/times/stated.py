@@ -109,7 +109,9 @@ class Entry:
         return self.contestant, self.counts.get("fanout", 0)
 
     def __str__(self) -> str:
-        of = f"{self.part} {self.device} to {self.target}" if self.target else f"{self.part} on {self.device}"
+        of = (
+            " to ".join((f"{self.part} {self.device}", self.target)) if self.target else f"{self.part} on {self.device}"
+        )
         more = [f"{key} {value:,}" for key, value in self.counts.items()] + [self.contestant] * bool(self.contestant)
         beside = f", beside {self.beside}" if self.beside else ""
         return f"{of}{' (' + ', '.join(more) + ')' if more else ''}{beside}"

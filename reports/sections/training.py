@@ -119,7 +119,7 @@ def product_bounds(measurements: Sequence[Record]) -> list[ProductBound]:
     newest: dict[tuple[str, str, str, str, int], Record] = {}
     for record in in_order(measurements):
         if record.primitive == "training" and record.median_seconds and record.threads == 1:
-            name, own, learner = (str(record.options.get(one)) for one in ("workload", "identity", "learner"))
+            name, own, learner = (str(record.options.get(key)) for key in ("workload", "identity", "learner"))
             newest[name, own, learner, record.contestant, record.batch] = record
     bounds, told = [], workloads(newest.values())
     for (workload, own, learner, contestant, batch), product in sorted(newest.items()):
