@@ -82,7 +82,7 @@ PRESETS = {
         ),
         budget_seconds=0.15,
     ),
-    # What `make demo` asks about, and the least that the cost model is fitted to (dse/times/tree_cost_model.py).
+    # What `make demo` asks about, and the least that the cost model is fitted to (dse/times/cost_model.py).
     "brief": Preset(
         (
             Block(CLOSEST, capacities=ENDS, batches=(1, 256, 16_384), fanouts=(8, 16, 32)),

@@ -17,7 +17,7 @@ from .records import (
 )
 from .solver.problem import Flow as Flow, Hop as Hop, Option as Option, Problem as Problem, ProblemError as ProblemError
 from .solver.solve import Candidate as Candidate, Infeasible as Infeasible, Solution as Solution, solve as solve
-from .times.fanout_choice import (
+from .times.cost_model import (
     FanoutChoice as FanoutChoice,
     FanoutModel as FanoutModel,
     FanoutRegret as FanoutRegret,
@@ -25,7 +25,7 @@ from .times.fanout_choice import (
     error_factor as error_factor,
     fanout_regrets as fanout_regrets,
 )
-from .times.tree_cost_model import (
+from .times.cost_model import (
     CostModel as CostModel,
     Family as Family,
     HeldOut as HeldOut,

@@ -34,9 +34,8 @@ from .estimate import Estimate, Evidence
 from .platforms.checkout import evidence_here, find_race, keep_race
 from .platforms.files import RESULTS
 from .records import NoRecordsError, Record, RecordError, Run, parse
-from .times.fanout_choice import DEFAULT
-from .times.tree_times import Question, Table
-from .times.tree_variants import Configuration, TreeTime
+from .times.cost_model import DEFAULT
+from .times.tree_times import Configuration, Question, Table, TreeTime
 from .tree import Recommendation, answer, bytes_of, check, keep_fitting, unusual
 
 Progress = Callable[[float, int], None]

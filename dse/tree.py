@@ -19,9 +19,8 @@ from . import stats
 from .answer import Note
 from .drift import USUAL, Drift
 from .records import RecordError, benchmark, how_to_measure
-from .times import tree_cost_model
-from .times.tree_times import Question, Table
-from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
+from .times import cost_model
+from .times.tree_times import LEAST_CELLS, Configuration, Question, Table, TreeTime
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
@@ -88,7 +87,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     best, tied = _choose(table, times)
     choice = times[best]
     others = sorted((time for time in times if time is not choice), key=lambda time: time.seconds)
-    if choice.basis == "extrapolated":
+    if choice.time.source == "extrapolated":
         outside = float(f"{math.exp(choice.distance):.2g}")
         notes.append(Note("outside_of_measured", {"outside": outside}, "warning"))
     if not dict(choice.configuration.options).get("validate", True):
@@ -179,7 +178,7 @@ def bytes_of(chosen: Configuration, question: Question) -> float:
     """Bytes that a tree and one batch take at least; a tree that is no array counts as its leaves."""
     leaf, options = np.dtype(question.dtype).itemsize, dict(chosen.options)
     try:
-        tree = tree_cost_model.tree_bytes(chosen.contestant, question.capacity, chosen.fanout, question.dtype, options)
+        tree = cost_model.tree_bytes(chosen.contestant, question.capacity, chosen.fanout, question.dtype, options)
     except ValueError:
         tree = leaf * question.capacity
     return tree + (BATCH_BYTES + leaf) * question.batch

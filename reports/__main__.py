@@ -24,7 +24,7 @@ from dse.platforms.checkout import read_races
 from dse.platforms.files import RESULTS
 from dse.race_trees import file_of_races
 from dse.records import Record, RecordError
-from dse.times.profile import evidence
+from dse.times.cells import evidence
 from impls.cores import count_allowed
 from impls.exits import is_foreseen
 from impls.terminal import answering, count, plural

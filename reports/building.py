@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from dse.records import Record, RecordError
-from dse.times.profile import evidence
+from dse.times.cells import evidence
 
 from . import kept, look, style, tidy
 from .chart import Chart, Material, Section

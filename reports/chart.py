@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse.records import Record, RecordError, in_order
-from dse.times.profile import evidence
+from dse.times.cells import evidence
 from impls.files import list_files
 from reports.claims import quoted
 from reports.claims.quoted import Quoted

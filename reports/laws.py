@@ -27,12 +27,11 @@ from dse.platforms import Device, Platform, PlatformError
 from dse.platforms.files import FILE, RESULTS
 from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
-from dse.times import analytic
-from dse.times.analytic import AS_FITTED, Constants
+from dse.times import laws
+from dse.times.cells import FLAT, STATE_DICT, PerformanceTable, evidence, of_records, workloads
 from dse.times.door import Times
-from dse.times.hardware import FLOAT_BYTES
-from dse.times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records, workloads
-from dse.times.whole_runs import REFERENCE, is_whole
+from dse.times.laws import AS_FITTED, FLOAT_BYTES, Constants
+from dse.times.whole import REFERENCE, is_whole
 from impls.files import list_files
 from impls.training import Workload, WorkloadError, identity, load
 from impls.training.weights import layout_of
@@ -52,13 +51,13 @@ class Law:
 
 
 LAWS = {
-    "learner": Law(analytic.LEARNER_FACTOR, ("framework_seconds",)),
-    "threads": Law(analytic.THREADS_FACTOR, ("learner_contention", "learner_sync")),
-    "tree": Law(analytic.TREE_FACTOR, ("tree_call_seconds", "tree_update_share")),
-    "rows": Law(analytic.ROWS_FACTOR, ("rows_call_seconds", "row_seconds")),
-    "actor": Law(analytic.ACTOR_FACTOR, ("actor_seconds",)),
-    "processes": Law(analytic.PROCESSES_FACTOR, ("actor_contention",)),
-    "fetch": Law(analytic.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s", "state_dict_seconds")),
+    "learner": Law(laws.LEARNER_FACTOR, ("framework_seconds",)),
+    "threads": Law(laws.THREADS_FACTOR, ("learner_contention", "learner_sync")),
+    "tree": Law(laws.TREE_FACTOR, ("tree_call_seconds", "tree_update_share")),
+    "rows": Law(laws.ROWS_FACTOR, ("rows_call_seconds", "row_seconds")),
+    "actor": Law(laws.ACTOR_FACTOR, ("actor_seconds",)),
+    "processes": Law(laws.PROCESSES_FACTOR, ("actor_contention",)),
+    "fetch": Law(laws.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s", "state_dict_seconds")),
 }
 
 
@@ -84,7 +83,7 @@ class Cell:
         """Whether the law is off by no more than its factor, which grows beyond the cores that it was fitted to."""
         there = self.told(constants=constants).factor
         here = self.over(constants=constants).factor if self.over else LAWS[self.law].factor
-        return self.error(constants) <= analytic.together(LAWS[self.law].factor, max(1.0, there / here))
+        return self.error(constants) <= laws.together(LAWS[self.law].factor, max(1.0, there / here))
 
 
 @functools.lru_cache(maxsize=1 << 17)  # fits without one cell or another try the same constants
@@ -222,11 +221,11 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
 
     yield from _of_cores(cell, cpu, workload, table)
     layout, local = layout_of(workload), workload.actors.local_storage
-    read = float(layout.record_bytes * analytic.records_read(workload))
+    read = float(layout.record_bytes * laws.records_read(workload))
     for op, nbytes in (("gather", read), ("write", layout.record_bytes * (local + layout.fillers) / local)):
         for (_, count), _ in table.alone(f"storage {op}").items():
             if known := table.time(f"storage {op}", count):
-                yield cell("rows", known.value, analytic.rows_moved, cpu, count, count * nbytes)
+                yield cell("rows", known.value, laws.rows_moved, cpu, count, count * nbytes)
     for op in ("draw", "update"):
         for (_, batch), rows in table.alone(f"{TREE} {op}", 1).items():
             fanout, capacity = (int(rows[0].options[key]) for key in ("fanout", "capacity"))
@@ -235,14 +234,14 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
     for kind in (FLAT, STATE_DICT):
         if known := table.time("weights fetch", 1, via="shared", kind=kind):
             weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
-            yield cell("fetch", known.value, functools.partial(analytic.fetch, is_flat=kind == FLAT), weights)
+            yield cell("fetch", known.value, functools.partial(laws.fetch, is_flat=kind == FLAT), weights)
 
 
 def _of_cores(cell: Callable[..., Cell], cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
     """The times of learners and actors, and what more cores make of each."""
     for (threads, batch), _ in table.alone("learner step").items():
         known, alone = table.time("learner step", batch, threads), table.time("learner step", batch)
-        law = functools.partial(analytic.learner, cpu, cpu, workload, batch)
+        law = functools.partial(laws.learner, cpu, cpu, workload, batch)
         if known:
             yield cell("learner", known.value, law, threads)
         if known and alone and threads > 1:
@@ -250,14 +249,14 @@ def _of_cores(cell: Callable[..., Cell], cpu: Device, workload: Workload, table:
     for (processes, _), _ in table.alone("actor step").items():
         known, alone = table.time("actor step", 1, processes), table.time("actor step", 1)
         if known:
-            yield cell("actor", known.value, analytic.actor, cpu, processes)
+            yield cell("actor", known.value, laws.actor, cpu, processes)
         if known and alone and processes > 1:
-            over = functools.partial(analytic.actor, cpu, 1)
-            yield cell("processes", known.value / alone.value, analytic.actor, cpu, processes, over=over)
+            over = functools.partial(laws.actor, cpu, 1)
+            yield cell("processes", known.value / alone.value, laws.actor, cpu, processes, over=over)
 
 
 def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, constants: Constants) -> Estimate:
-    return analytic.tree(cpu, capacity, fanout, batch, constants=constants)[is_update]
+    return laws.tree(cpu, capacity, fanout, batch, constants=constants)[is_update]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pandas as pd
 from dse import stats
 from dse.accuracy import Accuracy
 from dse.records import COLUMNS, Record, in_order, to_rows, twins
-from dse.times import tree_cost_model
+from dse.times import cost_model
 
 OPS = ("draw", "update")
 PREFERRED_CAPACITY = 1_000_000
@@ -105,9 +105,7 @@ def _bytes(record: Record) -> float:
     if record.primitive == "memory":
         return LINE_BYTES * record.capacity
     try:
-        return tree_cost_model.tree_bytes(
-            record.contestant, record.capacity, record.fanout, record.dtype, record.options
-        )
+        return cost_model.tree_bytes(record.contestant, record.capacity, record.fanout, record.dtype, record.options)
     except ValueError:
         return float("nan")
 

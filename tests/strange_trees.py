@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from dse.times.tree_cost_model import Family, Point
+from dse.times.cost_model import Family, Point
 from impls.levels import level_sizes
 
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}

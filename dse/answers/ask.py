@@ -24,8 +24,8 @@ from ..platforms import Platform
 from ..platforms.files import HERE, RESULTS
 from ..solver.law import Objective
 from ..solver.problem import ProblemError
-from ..times.platform_trees import ModeledChoice, choose
 from ..times.tree_times import Question
+from ..times.trees import ModeledChoice, choose
 from ..tree import Recommendation, check, unusual
 from .deciding import OBJECTIVE, KeptRace, raced_rows
 from .emit import FORMATS, list_run_settings, mapping_tables, to_toml

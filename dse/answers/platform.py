@@ -31,8 +31,7 @@ from ..platforms.platform import Leaf
 from ..platforms.quantities import ORIGINS, readable, split
 from ..solver.problem import LOOP, PARTS
 from ..times.door import Times
-from ..times.own import FACTORS, Own
-from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES
+from ..times.stated import COUNTS, FACTORS, KEYS, SOURCES, TIMES, StatedTimes
 from ..times.trees import trees
 from .options import add_command
 from .printer import write
@@ -202,7 +201,7 @@ def _probe(options: argparse.Namespace) -> int:
 
 def _estimate(options: argparse.Namespace) -> int:
     """Estimate how long each part of a workload takes on each device, and say where each time is from."""
-    own = Own.read(options.times) if options.times else None
+    own = StatedTimes.read(options.times) if options.times else None
     answer = primitives_answer(ask(options.name, options.workload, results=options.results, times=own))
     print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, is_verbose=True)))
     return 0

@@ -7,10 +7,9 @@ from typing import Any
 from ..answer import Answer, Note, Row, notes_of_records
 from ..estimate import Estimate, Evidence
 from ..race_trees import configuration_of
-from ..times.fanout_choice import DEFAULT
-from ..times.platform_trees import ModeledChoice, PlatformTree
-from ..times.tree_times import Question
-from ..times.tree_variants import Configuration, TreeTime
+from ..times.cost_model import DEFAULT
+from ..times.tree_times import Configuration, Question, TreeTime
+from ..times.trees import ModeledChoice, PlatformTree
 from ..tree import Recommendation
 from .emit import Tables, make_line
 

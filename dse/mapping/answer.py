@@ -19,7 +19,7 @@ from ..solver.problem import LOOP, PARTS, TREE, Part, Problem
 from ..solver.queues import run_configuration
 from ..solver.solve import Candidate, Infeasible, solve
 from ..times.door import Times
-from ..times.whole_runs import REFERENCE, what_of
+from ..times.whole import REFERENCE, what_of
 from .alternatives import Chosen, Doubt, choose, source_of
 from .build import Built
 from .options import implementation_of

@@ -20,8 +20,8 @@ from ..platforms import Device, Link
 from ..platforms.quantities import SOURCE_OF
 from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
-from ..times.analytic import budgets
 from ..times.door import Times
+from ..times.laws import budgets
 from .learners import OfOneLearner, fastest
 from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
 from .processes import ExecutionMode, LoopOverhead, combinations, runs_of, times_of_run

@@ -22,11 +22,11 @@ from ..platforms import Device
 from ..records import Record, Source, benchmark, how_to_measure
 from ..solver.deciding import LINK_FACTORS
 from ..stats import nonnegative
-from ..times import analytic
-from ..times.between import FlatThenLinear, flat_then_linear
+from ..times import laws
+from ..times.curves import FlatThenLinear, flat_then_linear
 from ..times.door import Times
-from ..times.multi_learner import Terms, data_parallel_seconds, single_seconds, spo_seconds
-from ..times.whole_runs import UNLIKE, combined
+from ..times.several import Terms, data_parallel_seconds, single_seconds, spo_seconds
+from ..times.whole import UNLIKE, combined
 from .processes import LEAST, ConcurrentRunTimes, Run, RunTimes, WholeRunTimes, one_thread, replay_times, reshaped
 
 WHOLE = set(SYNCS) - set(SHARING)
@@ -71,7 +71,7 @@ class Processes:
     @classmethod
     def of(cls, parts: Times, cores: int, actors: int = 0, acting: float = 0.0) -> "Processes":
         """Learners of a workload, with costs as on any machine."""
-        own, shared = ((slower, *(analytic.pace(parts.cpu) * each for each in seconds)) for slower, *seconds in COSTS)
+        own, shared = ((slower, *(laws.pace(parts.cpu) * each for each in seconds)) for slower, *seconds in COSTS)
         return cls(cores, actors, acting, *_phases(parts.workload), (own, shared))
 
     def is_crowded(self, learners: int) -> bool:
@@ -146,7 +146,7 @@ def sources_of(parts: Times, home: Device, by: str, single: Estimate | None = No
     passes, replay = (_law(sizes, [sum(time.value for time in each) for each in times]) for times in (steps, replays))
     alone = passes.seconds(parts.batch) + replay.seconds(parts.batch)
     whole = single.value if single else alone
-    rest = min(max(0.0, whole - alone), analytic.pace(parts.cpu) * LOOP_SECONDS)
+    rest = min(max(0.0, whole - alone), laws.pace(parts.cpu) * LOOP_SECONDS)
     slower = (whole - rest) / alone
     passes, replay = (FlatThenLinear(slower * law.fixed_seconds, slower * law.each_seconds) for law in (passes, replay))
     rest += replay.fixed_seconds
@@ -195,7 +195,7 @@ def _weights(parts: Times, home: Device) -> Term:
         description = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
         return _term("T_weights", FlatThenLinear(seconds, 0.0), "", description, factor=LINK_FACTORS["modeled"])
     sent = [parts.table.weights(op) if parts.table else None for op in ("publish", "fetch")]
-    known = [[time for time in sent if time] if all(sent) else [analytic.fetch(_weights_bytes(parts))]]
+    known = [[time for time in sent if time] if all(sent) else [laws.fetch(_weights_bytes(parts))]]
     law = FlatThenLinear(sum(time.value for time in known[0]), 0.0)
     return _measured("T_weights", law, "", known, "all networks, in and out of shared memory")
 
@@ -207,7 +207,7 @@ def _average(parts: Times) -> Term:
         description = f"averages of {', '.join(f'{count:g}' for count in sorted(means))} models"
         law = flat_then_linear(list(means), list(means.values()))
         return _term("T_avg", law, "learner", description, "measured")
-    moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
+    moved = laws.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     description = "each learner's weights through the processor's memory once"
     return _term("T_avg", FlatThenLinear(0.0, moved.value), "learner", description, factor=moved.factor)
 

@@ -15,11 +15,11 @@ from impls.terminal import plural
 
 from ..platforms import Device, Link
 from ..solver.problem import PARTS, TREE, Option, Part, moved
-from ..times.analytic import budgets, training_bytes
 from ..times.door import Times
-from ..times.learner_times import Learner
+from ..times.laws import budgets, training_bytes
+from ..times.learners import Learner
 from ..times.trees import Tree, trees
-from ..times.whole_runs import REFERENCE
+from ..times.whole import REFERENCE
 from .processes import ExecutionMode, RunTimes, can_run, is_here
 
 TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal

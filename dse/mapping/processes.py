@@ -1,6 +1,6 @@
 """Execution modes of several processes that are programs here, each with the times of its parts run concurrently.
 
-What one core does in a gradient step alone is scaled from the nearest run that was timed (``times/whole_runs.py``), by
+What one core does in a gradient step alone is scaled from the nearest run that was timed (``times/whole.py``), by
 the times of its parts alone. Actors insert records themselves, so the replay's time counts none of it.
 
 Letters: A actors, C cores, T threads, E environments an actor steps at once, B batch, u environment steps a gradient
@@ -24,10 +24,10 @@ from ..estimate import Estimate
 from ..platforms import Device
 from ..records import benchmark
 from ..solver.problem import ProblemError
-from ..times.analytic import together
 from ..times.door import Times
+from ..times.laws import together
 from ..times.trees import Tree, trees
-from ..times.whole_runs import REFERENCE, UNLIKE, Timed, Whole, crowded, nearest
+from ..times.whole import REFERENCE, UNLIKE, Timed, Whole, crowded, nearest
 
 TREE = "numba"  # what a replay that processes share keeps its priorities in
 ONE = Arrangement()  # learner
@@ -262,7 +262,7 @@ class ConcurrentRunTimes:
     def _sides(self) -> tuple[float, float, float]:
         timed, is_crowded = self._nearest[0], self.run.processes > self.parts.cores
         learner, actor, keeper = timed.sides(*self.alone, self.run.actors * is_crowded)
-        more = timed.hand_over(timed.actors * is_crowded)
+        more = timed.handoff_seconds(timed.actors * is_crowded)
         return learner + more, actor + more, keeper
 
     ratio, counts_others = 1.0, True

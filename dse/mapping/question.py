@@ -26,9 +26,9 @@ from ..records import benchmark
 from ..solver.law import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError
 from ..solver.solve import Infeasible, Solution, solve
+from ..times.cells import PerformanceTable, tables
 from ..times.door import Times
-from ..times.own import Own
-from ..times.profile import PerformanceTable, tables
+from ..times.stated import StatedTimes
 from .alternatives import Chosen, choose
 from .answer import MappingAnswer, Shortage, build_answer, rate_of
 from .build import Built, build
@@ -146,7 +146,7 @@ class MappingQuestion:
     results: Path = RESULTS
     called: str = ""
     machine_note: Note | None = None
-    times: Own | None = None
+    times: StatedTimes | None = None
 
     def __post_init__(self) -> None:
         for key in ("exclude", "free"):
@@ -200,7 +200,7 @@ class Asked(TypedDict, total=False):
     epsilon: float | None
     results: str | Path
     machine: str | None
-    times: str | Path | Own | None
+    times: str | Path | StatedTimes | None
 
 
 def ask(
@@ -213,7 +213,7 @@ def ask(
     epsilon: float | None = None,
     results: str | Path = RESULTS,
     machine: str | None = None,
-    times: str | Path | Own | None = None,
+    times: str | Path | StatedTimes | None = None,
 ) -> MappingQuestion:
     """The question, with names or files for platform, workload and times; raises as ``find_mapping``."""
     called = workload.name if isinstance(workload, Workload) else str(workload)
@@ -221,7 +221,7 @@ def ask(
     place, note, results = platform, None, Path(results)
     if not isinstance(place, Platform):
         place, note = machines.platform(place, results, machine, called)
-    own = Own.read(times) if isinstance(times, str | Path) else times
+    own = StatedTimes.read(times) if isinstance(times, str | Path) else times
     return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note, own)
 
 

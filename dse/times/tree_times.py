@@ -1,23 +1,212 @@
-"""One machine's records as times for any (N, B): measured, interpolated between measured cells, or extrapolated."""
+"""One machine's records as times for any (N, B): measured, interpolated between measured cells, or extrapolated.
 
+One variant of a sum tree: its measured cells as times for any fanout K, capacity N and batch B.
+
+An implementation as it comes, on one thread, has a cost model fitted to its cells, if these have two values of N and of
+B. Its variants (other options, threads, leaves, priorities) are compared with it instead: what one takes where nobody
+measured it is what the default takes there, times the ratio of the two at the cells around. So a variant that was
+measured at a single B borrows the default's cost of a call. What a model or a ratio is off by at the cells is carried
+over by kriging (stats.Field), the less the noisier they are and the farther away. Each time has a standard deviation of
+its logarithm, which grows with the distance from the cells.
+"""
+
+import functools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 import impls
 from impls.levels import CACHE_LINE
 
 from .. import platforms, stats
 from ..answer import Note
-from ..drift import drift
-from ..estimate import weakest
+from ..drift import Drift, drift
+from ..estimate import Estimate, Evidence, weakest
 from ..platforms.files import FILE
-from ..records import Record, RecordError, how_to_measure, twins
-from . import tree_cost_model
-from .tree_variants import Configuration, TreeTime, Variant
+from ..records import Record, RecordError, Source, how_to_measure, twins
+from . import cost_model
+
+LEAST_CELLS = 6  # of an operation, below which no cost model is fitted: a cell answers for itself alone
+LEAST_SIGMA = 0.01
+LEAST_MODEL_SIGMA = 0.05  # no model of eight costs and more is better than that, however few cells it misses
+UNKNOWN_SIGMA = 0.5  # of ln(time) where a model's error cannot be known, or a variant's rests on the default alone
+BEYOND_SIGMA = 0.25  # of ln(time), for each factor of e that N or B lies outside of the implementation's cells
+FAR_SIGMA = 0.08  # the same, of what a K or a variant takes over its implementation, outside of its own cells
+MOST_SPREAD = 1e6  # factor to either end of an interval
+SCALES = (1.5 * math.log(10), math.log(4), 1.5 * math.log(8))  # of ln N, ln K, ln B: how far cells resemble others
+_Mean = Callable[[int, int, int], tuple[float, float]]
+
+
+@dataclass(frozen=True, order=True)
+class Configuration:
+    """What is chosen: an implementation, its fanout, its threads, its options as sorted pairs."""
+
+    contestant: str
+    fanout: int
+    threads: int
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def settings(self) -> str:
+        """K, options and threads in words."""
+        parts = [f"K={self.fanout}"] if impls.traits(self.contestant).uses_fanout else []
+        parts += [f"{key}={value}" for key, value in self.options]
+        parts += [f"{self.threads} threads" if self.threads > 1 else "1 thread"]
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.contestant} ({self.settings})"
+
+
+@dataclass(frozen=True)
+class TreeTime:
+    """Seconds of a call, or of a step, of one configuration, and how sure they are beside those of others.
+
+    ``distance`` is how far outside of that configuration's cells the question lies: the sum of |ln| of the factors in N
+    and B, 0 inside; ``beyond`` the same for all cells of the implementation as it comes. ``own_sigma`` is the standard
+    deviation of the time's logarithm without what ``beyond`` adds, which the implementation's times share. The interval
+    of ``time`` is one that holds in another run: it has the machine's drift in it, ``own_sigma`` has not.
+    """
+
+    configuration: Configuration
+    time: Estimate
+    own_sigma: float
+    distance: float = 0.0
+    beyond: float = 0.0
+
+    @classmethod
+    def log_normal(
+        cls,
+        configuration: Configuration,
+        seconds: float,
+        own_sigma: float,
+        source: Source,
+        drift: Drift,
+        distance: float = 0.0,
+        beyond: float = 0.0,
+    ) -> "TreeTime":
+        """The time whose logarithm has that standard deviation, with the 95 % interval that follows."""
+        sigma = math.hypot(own_sigma, BEYOND_SIGMA * beyond)
+        spread = math.exp(min(drift.half_width(sigma), math.log(MOST_SPREAD)))
+        evidence = Evidence(f"tree({configuration.contestant} K={configuration.fanout})", source)
+        time = Estimate(seconds, seconds / spread, seconds * spread, evidence)
+        return cls(configuration, time, own_sigma, distance, beyond)
+
+    @property
+    def seconds(self) -> float:
+        """The expected time of a call or a step."""
+        return self.time.value
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the time's logarithm in the records' run."""
+        return math.hypot(self.own_sigma, BEYOND_SIGMA * self.beyond)
+
+
+class Variant:
+    """Times of one operation of a variant: of its measured cells (K, N, B), and between and beyond them.
+
+    Between and beyond they follow ``base``, the default, if that is fitted, else a cost model of the variant's own
+    cells, which are of ``family``. Without cells ``family`` is None.
+    """
+
+    def __init__(
+        self,
+        chosen: tuple[str, int, tuple[tuple[str, Any], ...]],
+        cells: Mapping[tuple[int, int, int], Record],
+        family: cost_model.Family | None,
+        noise_floor: float,
+        drift: Drift,
+        base: "Variant | None",
+    ) -> None:
+        """``chosen``: implementation, threads and options; ``drift``: of the machine."""
+        self._chosen, self._cells, self._noise_floor, self._drift, self._base = chosen, cells, noise_floor, drift, base
+        self._mean: _Mean | None = None  # (seconds, sigma) of (N, K, B), before what the cells around are off by
+        self.time = functools.cache(self._time)  # its variants, and other questions, ask for the same
+        if family is None:
+            return
+        points = [cost_model.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
+        if base and base._mean:
+            self._mean, offset = base.mean, UNKNOWN_SIGMA
+        elif _span(cells):
+            model = cost_model.fit(family, points)
+            self._mean, offset = lambda n, k, b: (model.predict(n, k, b), 0.0), 0.0
+        else:
+            return
+        off = [math.log(point.seconds / self._mean(point.capacity, point.fanout, point.batch)[0]) for point in points]
+        if offset:
+            sigma = float(np.std(off))
+        else:
+            squares = [cell.log_error**2 for cell in cost_model.cross_validate(family, points)]
+            sigma = math.sqrt(fmean(squares)) if squares else UNKNOWN_SIGMA
+        errors = [self._measured_sigma(record) for record in cells.values()]
+        places = np.array([_place(*cell) for cell in cells])
+        self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
+
+    def mean(self, capacity: int, fanout: int, batch: int) -> tuple[float, float]:
+        """(seconds, standard deviation of their logarithm) of a call. ValueError where ``time`` is None."""
+        time = self.time(fanout, capacity, batch)
+        if time is None:
+            raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
+        return time.seconds, time.own_sigma
+
+    def _time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
+        """The measured time, or one from the cells around and the default or a model; None without these."""
+        contestant, threads, options = self._chosen
+        configuration = Configuration(contestant, fanout, threads, options)
+        record = self._cells.get((fanout, capacity, batch))
+        if record is not None:
+            sigma = self._measured_sigma(record)
+            return TreeTime.log_normal(configuration, record.seconds, sigma, "measured", self._drift)
+        if self._mean is None:
+            return None
+        seconds, doubt = self._mean(capacity, fanout, batch)
+        off, sigma = self._off.at(_place(fanout, capacity, batch))
+        far = _distance([cell for cell in self._cells if cell[0] == fanout] or self._cells, capacity, batch)
+        beyond = self.beyond(capacity, batch)
+        own_sigma = max(LEAST_SIGMA, math.hypot(sigma, doubt, FAR_SIGMA * max(0.0, far - beyond)))
+        source: Source = "extrapolated" if far else "interpolated"
+        return TreeTime.log_normal(configuration, seconds * math.exp(off), own_sigma, source, self._drift, far, beyond)
+
+    def beyond(self, capacity: int, batch: int) -> float:
+        """How far N and B lie outside of the implementation's cells: the default's, where this variant follows it."""
+        if self._base and self._base.is_fitted:
+            return self._base.beyond(capacity, batch)
+        return _distance(self._cells, capacity, batch)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times between and beyond the cells are known."""
+        return self._mean is not None
+
+    def _measured_sigma(self, record: Record) -> float:
+        low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
+        return max(LEAST_SIGMA, stats.log_sigma(low, high, self._noise_floor))
+
+
+def _span(cells: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether there are enough cells for a cost model: two values of N and of B, for it is asked along both."""
+    known = list(cells)
+    return len(known) >= LEAST_CELLS and all(len({cell[axis] for cell in known}) > 1 for axis in (1, 2))
+
+
+def _place(fanout: int, capacity: int, batch: int) -> list[float]:
+    """Coordinates ``[3]`` of a cell in the field."""
+    logs = (math.log(capacity), math.log(fanout), math.log(batch))
+    return [value / scale for value, scale in zip(logs, SCALES, strict=True)]
+
+
+def _distance(cells: Iterable[tuple[int, int, int]], capacity: int, batch: int) -> float:
+    """How far N and B lie outside of cells (K, N, B): the sum of |ln| of the factors."""
+    _, *axes = zip(*cells, strict=True)
+    ends = [(asked / max(axis), min(axis) / asked) for axis, asked in zip(axes, (capacity, batch), strict=True)]
+    return sum(max(0.0, *map(math.log, end)) for end in ends)
+
 
 TRANSFERS = {"upload": "there", "download": "back"}
 FLOOR_READS = {"line": "gather", "wait": "chase"}  # the kind of read of the memory floor that has each cost
@@ -66,13 +255,12 @@ class Table:
         self._probe = results / self.machine_key / FILE if results else None
         self.noise_floor = stats.noise_floor(twins(timed))
         self.drift = drift(records)
-        self._cells: dict[_Key, dict[int, dict[tuple[int, int], Record]]] = {}  # by K, and by (N, B)
+        self._cells: dict[_Key, dict[tuple[int, int, int], Record]] = {}  # by (K, N, B)
         for record in timed:
             is_offered = unchecked or record.options.get("validate", True)
             if is_offered and record.primitive == "sum_tree" and record.op in ("draw", "update"):
                 key = _key(_configuration(record), record.op, record.dtype, record.distribution)
-                cells = self._cells.setdefault(key, {}).setdefault(record.fanout, {})
-                cells[record.capacity, record.batch] = record
+                self._cells.setdefault(key, {})[record.fanout, record.capacity, record.batch] = record
         self._variants: dict[_Key, Variant] = {}
         self._moved = [record for record in timed if record.op in TRANSFERS and record.primitive == "sum_tree"]
         here = {record.contestant for record in known}
@@ -80,7 +268,7 @@ class Table:
             record.contestant: record.reason or record.status for record in trees if record.contestant not in here
         }
 
-    @cached_property
+    @functools.cached_property
     def memory_bytes(self) -> float | None:
         """Bytes of the machine's memory, as recorded or else as a probe of it says; None if unknown."""
         recorded: float | None = self.machine.get("memory_bytes")
@@ -101,11 +289,13 @@ class Table:
         timed: dict[str, set[Configuration]] = {"draw": set(), "update": set()}
         for (contestant, threads, options, op, *leaves), cells in self._cells.items():
             if leaves == [question.dtype, question.distribution]:
-                timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout in cells}
+                timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout, *_ in cells}
         both = sorted(timed["draw"] & timed["update"], key=repr)
-        plain = {one: _plain(one, question.capacity, question.batch) for one in both}
+        plain = {shape: _plain(shape, question.capacity, question.batch) for shape in both}
         return [
-            one for one in both if plain[one] == one or (plain[one] not in plain and plain[one].threads == one.threads)
+            shape
+            for shape in both
+            if plain[shape] == shape or (plain[shape] not in plain and plain[shape].threads == shape.threads)
         ]
 
     def step(self, configuration: Configuration, question: Question) -> TreeTime | None:
@@ -122,7 +312,7 @@ class Table:
         seconds = sum(times * call.seconds for times, call in calls)
         sigma = math.hypot(*(times * call.seconds * call.own_sigma for times, call in calls)) / seconds
         used = [call for times, call in calls if times]
-        source, distance = weakest(call.basis for call in used), max(call.distance for call in used)
+        source, distance = weakest(call.time.source for call in used), max(call.distance for call in used)
         beyond = max(call.beyond for call in used)
         return TreeTime.log_normal(configuration, seconds, sigma, source, self.drift, distance, beyond)
 
@@ -136,7 +326,7 @@ class Table:
         result = []
         for op in ("draw", "update"):
             key = _key(configuration, op, question.dtype, question.distribution)
-            cells = self._cells.get(key, {}).get(configuration.fanout, {})
+            cells = {(n, b): record for (k, n, b), record in self.cells(key).items() if k == configuration.fanout}
             records = (cells[cell] for cell in sorted(_nearest(cells, question.capacity, question.batch)))
             result += [{name: getattr(record, name) for name in NAMED} for record in records]
         return result
@@ -148,8 +338,8 @@ class Table:
     def transfers(self, configuration: Configuration, batch: int) -> Note | None:
         """Say on which device its batches lie, and what moving one takes; None if in the host's memory."""
         name, chosen = configuration.contestant, _key(configuration)
-        timed = (cells.get(configuration.fanout, {}) for key, cells in self._cells.items() if key[:3] == chosen[:3])
-        records = (record for cells in timed for record in cells.values())
+        timed = (record for key, cells in self._cells.items() if key[:3] == chosen[:3] for record in cells.values())
+        records = (record for record in timed if record.fanout == configuration.fanout)
         device = next((record.facts["device"] for record in records if "device" in record.facts), None)
         if device is None:
             return None
@@ -164,8 +354,7 @@ class Table:
 
     def cells(self, key: _Key) -> dict[tuple[int, int, int], Record]:
         """The measured cells of a variant, by (K, N, B)."""
-        by_fanout = self._cells.get(key, {})
-        return {(fanout, *cell): record for fanout, cells in by_fanout.items() for cell, record in cells.items()}
+        return self._cells.get(key, {})
 
     def _variant(self, key: _Key) -> Variant:
         """The variant with those cells; its ``base`` is the default, on one thread."""
@@ -177,11 +366,11 @@ class Table:
             self._variants[key] = Variant(key[:3], cells, family, self.noise_floor, self.drift, base)
         return self._variants[key]
 
-    @cached_property
+    @functools.cached_property
     def floor(self) -> dict[str, float]:
         """Seconds that a random read costs more out of memory than out of the last cache: where reads overlap ("line")
         and where each waits for the one before ("wait"). Empty where the memory floor was not measured that far."""
-        last = self.caches.get("L3", tree_cost_model.DEFAULT_CACHES["L3"])
+        last = self.caches.get("L3", cost_model.DEFAULT_CACHES["L3"])
         result = {}
         for cost, kind in FLOOR_READS.items():
             reads = {size: seconds for (name, size), seconds in self._reads.items() if name == kind}
@@ -193,11 +382,11 @@ class Table:
         return result
 
 
-def family_of(record: Record, caches: Mapping[str, int], floor: Mapping[str, float]) -> tree_cost_model.Family:
+def family_of(record: Record, caches: Mapping[str, int], floor: Mapping[str, float]) -> cost_model.Family:
     """The family of cells that a record's model is fitted to; ``floor`` as ``Table.floor`` has it."""
     shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
     shares = shares and impls.traits(record.contestant).shares_groups
-    return tree_cost_model.Family(
+    return cost_model.Family(
         record.contestant, record.op, record.dtype, caches, shares, {} if "device" in record.facts else floor
     )
 
@@ -210,7 +399,7 @@ def family_and_points(
     dtype: str = "float32",
     distribution: str = "uniform",
     **options: Any,
-) -> tuple[tree_cost_model.Family, list[tree_cost_model.Point]]:
+) -> tuple[cost_model.Family, list[cost_model.Point]]:
     """What ``fit`` takes, of one machine's records: an implementation's timed "draw" or "update" cells, at any K.
 
     ``options``: of the implementation, none for it as it comes. RecordError where there is no such cell.
@@ -219,7 +408,7 @@ def family_and_points(
     cells = list(table.cells((contestant, threads, tuple(sorted(options.items())), op, dtype, distribution)).values())
     if not cells:
         raise RecordError(f"no timed {op} of {contestant} as asked; {how_to_measure('sweep')}")
-    points = [tree_cost_model.Point(cell.capacity, cell.fanout, cell.batch, cell.seconds) for cell in cells]
+    points = [cost_model.Point(cell.capacity, cell.fanout, cell.batch, cell.seconds) for cell in cells]
     return family_of(cells[0], table.caches, table.floor), points
 
 

@@ -23,9 +23,9 @@ from ..platforms import Platform
 from ..platforms.files import RESULTS
 from ..records import Source
 from ..solver.problem import LOOP, ProblemError
-from ..times import analytic
+from ..times import laws
 from ..times.door import Times
-from ..times.whole_runs import REFERENCE
+from ..times.whole import REFERENCE
 from . import core_split
 from .core_split import Allocation, RateCurve, check
 
@@ -155,8 +155,8 @@ def platform_curves(parts: Times, cores: int) -> tuple[RateCurve, RateCurve, tup
         ]
         learning = {one.cores: one.step for one in threads}
     else:
-        laws = {x: analytic.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
-        learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
+        modeled = {x: laws.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
+        learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in modeled.items()}
     f_a, f_l = (RateCurve(name, _rates(times)) for name, times in (("f_a", acting), ("f_l", learning)))
     evidence: dict[str, Evidence] = {}
     for time in (*acting.values(), *learning.values()):  # where a law is of all counts, that of the most stands first
@@ -174,7 +174,7 @@ def steps_together(parts: Times, by: str, cores: int) -> dict[int, Estimate]:
     told = f"{by} learners, processes that combine by {how.sync}: {met.rests_on.description}"
     evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", told)
     seconds = {count: processes.step_seconds(terms, count, horizon_of(how), how.sync) for count in range(2, cores + 1)}
-    factor = analytic.together(first.factor, COSTS_FACTOR)
+    factor = laws.together(first.factor, COSTS_FACTOR)
     return {1: first} | {count: Estimate.within(each, factor, evidence) for count, each in seconds.items()}
 
 

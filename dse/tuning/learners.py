@@ -21,8 +21,8 @@ from ..mapping.question import MappingQuestion, predict_loop, refuse
 from ..platforms import Device
 from ..solver.law import Outcome
 from ..solver.problem import ProblemError
-from ..times.multi_learner import FactorPoint, Terms, choose, factors, single_seconds
-from ..times.whole_runs import REFERENCE
+from ..times.several import FactorPoint, Terms, choose, factors, single_seconds
+from ..times.whole import REFERENCE
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
 WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen

@@ -18,7 +18,7 @@ class Algorithm:
     policy. ``noise``: random numbers of a gradient step for each number of an action and row; ``smooths`` the target's
     action by them. ``tunes``: there is a temperature. ``delays_policy``: the policy is trained every policy_delay-th
     step. ``has_replay``, ``has_model`` of the environment. ``trained_by``: arrangements, any by default. ``is_timed``:
-    profiles time all its parts, and the solver answers for it (``dse/times/analytic.py`` counts its passes).
+    profiles time all its parts, and the solver answers for it (``dse/times/laws.py`` counts its passes).
     """
 
     family: str

@@ -16,8 +16,8 @@ import numpy as np
 from dse import learning_runs, stats
 from dse.drift import drift
 from dse.records import Record, how_to_measure
-from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
+from dse.times.curves import FlatThenLinear
+from dse.times.several import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 
 from . import fanout_curves, growth, seeds
 from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run, unmeasured
@@ -38,7 +38,7 @@ RECORDS, BANKS, SKEW = 1_000_000, 2, 0.6  # of which priorities fall with their 
 NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
 EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
 """Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
-SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/times/multi_learner.py)"
+SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/times/several.py)"
 MEMR, SAC = ("pendulum_memr", "serial"), ("pendulum_sac", "serial")  # workload and kind of run
 CLOSE = 0.9  # a factor from which on is close to 1
 MISS, MOST_CELLS = 0.1, 0.9  # of a formula in as many cells

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from dse.drift import drift
 from dse.records import Record
-from dse.times.profile import workloads
+from dse.times.cells import workloads
 from impls.training import Workload
 
 from .claims import UNTESTED, Claim, unmeasured

@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from dse.records import Record
-from dse.times import tree_cost_model
+from dse.times import cost_model
 
 from . import fanout_curves, growth
 from .claims import EXACT, Claim, unmeasured
@@ -256,7 +256,7 @@ def _series(trees: Sequence[Record], implementation: str, op: str, noise: Noise)
 
 
 def _fits_ten_kilobytes() -> Claim:
-    smallest = tree_cost_model.tree_bytes("numpy", 1_000_000, 256, "float32", {})
+    smallest = cost_model.tree_bytes("numpy", 1_000_000, 256, "float32", {})
     return Claim(
         "The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache (VI-G).",
         "refuted",

@@ -11,7 +11,7 @@ from dse.answers.printer import write, write_tree
 from dse.answers.tree_answer import label_of, tree_answer
 from dse.race_trees import configuration_of
 from dse.records import Record, RecordError, twins
-from dse.times.tree_variants import Configuration
+from dse.times.tree_times import Configuration
 from impls.terminal import plural
 from reports.claims.peer_claims import PEER, is_ours, one_run
 

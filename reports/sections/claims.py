@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from dse.records import RecordError
-from dse.times.profile import Known, evidence
+from dse.times.cells import MachineRecords, evidence
 from reports.claims import claims
 from reports.claims.claims import UNTESTED, VERDICTS, Claim
 from reports.claims.rmm_claims import PAPER as FPGA_PAPER
@@ -46,7 +46,7 @@ def _lacks(claim: Claim) -> bool:
     return claim.verdict == UNTESTED and claim.power.startswith("none")
 
 
-def _others(material: Material) -> list[Known]:
+def _others(material: Material) -> list[MachineRecords]:
     """Return what is known of other machines, those with the most records first."""
     try:
         known = evidence(material.results)

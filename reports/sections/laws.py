@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dse.records import RecordError
-from dse.times import analytic
+from dse.times import laws
 
 from ..chart import Material, Section
 from ..laws import HeldOut, SerialLoop, held_out, serial_loops, untold
@@ -13,29 +13,29 @@ HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held
 LOOP_HEAD = ("machine", "workload", "by loops of", "predicted steps/s", "within", "measured steps/s", "error")
 UNREAD = "no record holds the workload of {}, and none ships so; measure it again with its file"
 ASSUMED = (
-    ("a gradient step, a tree or records on a GPU", analytic.GPU_FACTOR),
-    ("a gradient step on an FPGA", analytic.FPGA_LEARNER_FACTOR),
-    ("a sum tree on an FPGA, whose cycles equal simulated hardware: clock and placement", analytic.FPGA_RMM_FACTOR),
-    ("what was timed on one processor, on another", analytic.ELSEWHERE_FACTOR),
+    ("a gradient step, a tree or records on a GPU", laws.GPU_FACTOR),
+    ("a gradient step on an FPGA", laws.FPGA_LEARNER_FACTOR),
+    ("a sum tree on an FPGA, whose cycles equal simulated hardware: clock and placement", laws.FPGA_RMM_FACTOR),
+    ("what was timed on one processor, on another", laws.ELSEWHERE_FACTOR),
 )
 
 
 def _html(material: Material) -> str:
-    laws, loops = held_out(material.results), serial_loops(material.results)
+    held, loops = held_out(material.results), serial_loops(material.results)
     unread = UNREAD.format(", ".join(gone)) if (gone := untold(material.results)) else ""
-    if not laws:
+    if not held:
         raise RecordError(
             unread
             or "no machine here has both a platform file and a profile; on one that was probed, measure with: "
             "python -m benchmarks profile --workload cartpole_dqn"
         )
-    machines = sorted({name.split()[-1] for law in laws for name in law.left_out})
+    machines = sorted({name.split()[-1] for law in held for name in law.left_out})
     text = paragraph(
         "What nobody timed is modeled, and shows a factor instead of a 95 % interval. Here the constants of each law "
         f"are fitted without one workload of a machine, or without one machine (of {len(machines)}: "
         f"{', '.join(machines)}), and the law then predicts it. An error is a factor; the law's own factor is what "
         "answers show, and should hold for nine in ten cells. Those of actor and fetch were widened until they did."
-    ) + table(HEAD, map(_row, laws))
+    ) + table(HEAD, map(_row, held))
     text += paragraph("These factors rest on no measurement, and are assumptions:")
     text += table(("what", "factor"), [(what, f"{factor:g}") for what, factor in ASSUMED])
     text += paragraph(f"Left out: {unread}.") if unread else ""

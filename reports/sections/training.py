@@ -12,10 +12,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse import stats
-from dse.records import Record, twins
-from dse.times.between import flat_then_linear
-from dse.times.profile import product_bounds
+from dse.records import Record, in_order, twins
+from dse.times.cells import workloads
+from dse.times.curves import flat_then_linear
 from impls.files import list_files
+from impls.training.weights import step_macs
 from reports.claims.peer_claims import is_ours
 
 from .. import style
@@ -91,6 +92,42 @@ def _singles(frame: pd.DataFrame) -> str:
                 remarks = "; ".join(word for word in ("" if row.status == "ok" else row.status, reason) if word)
                 lines.append((workload, name, row.by, of, f"{row.ns:,.1f}", ends, f"{rate:,.0f}", remarks))
     return paragraph("One process on one core (measured):") + table(ROWS, lines)
+
+
+@dataclass(frozen=True)
+class ProductBound:
+    """A gradient step of B records, and how many products of [H, H] and [H, B] it takes, each in ``product_seconds``.
+
+    Narrow first and last layers count by their multiply-adds, as if they were as fast.
+    """
+
+    workload: str
+    learner: str
+    batch: int
+    step_seconds: float
+    product_seconds: float
+    products: float
+
+    @property
+    def share(self) -> float:
+        """The share of the step that products take: no step of the same kernel is faster than that part."""
+        return self.products * self.product_seconds / self.step_seconds
+
+
+def product_bounds(measurements: Sequence[Record]) -> list[ProductBound]:
+    """Return the bound of each workload whose product was timed, by its newest records."""
+    newest: dict[tuple[str, str, str, str, int], Record] = {}
+    for record in in_order(measurements):
+        if record.primitive == "training" and record.median_seconds and record.threads == 1:
+            name, own, learner = (str(record.options.get(key)) for key in ("workload", "identity", "learner"))
+            newest[name, own, learner, record.contestant, record.batch] = record
+    bounds, told = [], workloads(newest.values())
+    for (workload, own, learner, contestant, batch), product in sorted(newest.items()):
+        step, known = newest.get((workload, own, learner, "learner", batch)), told.get((workload, own))
+        if contestant == "product" and step and known:
+            products = step_macs(known) / known.network.hidden[-1] ** 2
+            bounds.append(ProductBound(workload, learner, batch, step.seconds, product.seconds, products))
+    return bounds
 
 
 def _products(kept: Sequence[Record]) -> str:

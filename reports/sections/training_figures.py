@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.records import in_order
-from dse.times.between import FlatThenLinear, flat_then_linear
+from dse.times.curves import FlatThenLinear, flat_then_linear
 
 from .. import style
 from ..tidy import About, either, of_one_run, short, where

@@ -8,7 +8,7 @@ from typing import Any
 from dse.answers.printer import write
 from dse.answers.tree_answer import tree_answer
 from dse.records import Record, RecordError
-from dse.times import fanout_choice, tree_cost_model
+from dse.times import cost_model
 from dse.times.tree_times import Question, Table, family_of
 from dse.tree import Recommendation, answer
 from reports.claims import peer_claims
@@ -129,15 +129,15 @@ def _model(material: Material) -> str:
     errors, parts = [], {}
     for op in OPS:
         cells = [record for record in timed(material.measurements) if _is_default_tree(record, op)]
-        points = [tree_cost_model.Point(cell.capacity, cell.fanout, cell.batch, cell.seconds) for cell in cells]
-        if len(points) < tree_cost_model.LEAST_POINTS:
+        points = [cost_model.Point(cell.capacity, cell.fanout, cell.batch, cell.seconds) for cell in cells]
+        if len(points) < cost_model.LEAST_POINTS:
             continue
         parts[op] = (family_of(cells[0], material.about.caches, Table(material.measurements).floor), points)
-        off = [check.error for check in tree_cost_model.cross_validate(*parts[op])]
+        off = [check.error for check in cost_model.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []
     for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
-        regrets_of = fanout_choice.fanout_regrets(*chosen)
+        regrets_of = cost_model.fanout_regrets(*chosen)
         regrets += [_regret_row(what, regret) for regret in regrets_of]
         sentences += [_regret_sentence(what, regrets_of)] if regrets_of else []
     if not errors:
@@ -157,12 +157,12 @@ def _is_default_tree(record: Record, op: str) -> bool:
     return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
 
 
-def _regret_row(op: str, row: fanout_choice.FanoutRegret) -> tuple[Any, ...]:
+def _regret_row(op: str, row: cost_model.FanoutRegret) -> tuple[Any, ...]:
     ours, sixteen, printed = (f"{part:.0%}" for part in (row.predicted_regret, row.sixteen_regret, row.printed_regret))
     return op, f"{row.capacity:,}", f"{row.batch:,}", row.best, row.predicted, ours, sixteen, row.printed, printed
 
 
-def _regret_sentence(op: str, regrets: Sequence[fanout_choice.FanoutRegret]) -> str:
+def _regret_sentence(op: str, regrets: Sequence[cost_model.FanoutRegret]) -> str:
     model, sixteen, printed = (
         statistics.fmean(getattr(regret, name) for regret in regrets)
         for name in ("predicted_regret", "sixteen_regret", "printed_regret")

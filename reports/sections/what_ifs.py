@@ -20,8 +20,8 @@ from dse.records import RecordError
 from dse.solver.law import EPSILONS, Objective
 from dse.solver.problem import Option, ProblemError
 from dse.solver.solve import Solution, solve
+from dse.times.cells import tables
 from dse.times.door import Times
-from dse.times.profile import tables
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, safe, table

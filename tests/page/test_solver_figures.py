@@ -2,8 +2,8 @@
 
 import pytest
 
-from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import Terms, factors
+from dse.times.curves import FlatThenLinear
+from dse.times.several import Terms, factors
 from dse.tuning.core_split import RateCurve, Scaling, allocate, completed
 from dse.tuning.presampling import depth_curve, depth_enough, published_loop
 from reports.claims import mapping_loss

@@ -10,7 +10,7 @@ from dse.answers.printer import write
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, find_mapping
 from dse.records import RecordError
-from dse.times.multi_learner import spo_factor
+from dse.times.several import spo_factor
 from dse.tuning.learners import learner_scaling
 from reports.claims import mapping_loss
 from tests.profiled import made_up

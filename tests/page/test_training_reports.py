@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.timing import Timing
 from benchmarks.topics.profile.cells import Cell, options_of
-from dse.times.between import flat_then_linear
+from dse.times.curves import flat_then_linear
 from impls.training import load
 from tests.made import alter
 from tests.page_parts import page_material, uncovered
@@ -17,11 +17,10 @@ from tests.profiled import made_up, stamp
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from dse.times.profile import product_bounds
 from reports import tidy
 from reports.building import build
 from reports.sections import training, training_figures
-from reports.sections.training import share_table, shares
+from reports.sections.training import product_bounds, share_table, shares
 
 FIGURES = {
     "training_batch": "time of a call (ms)",

@@ -7,13 +7,13 @@ import pytest
 
 from dse.mapping.question import with_values
 from dse.platforms import load as load_platform
-from dse.times import analytic
-from dse.times.analytic import AS_FITTED
-from dse.times.between import flat_then_linear
+from dse.times import laws
+from dse.times.cells import evidence, of_records
+from dse.times.curves import flat_then_linear
 from dse.times.door import Times
-from dse.times.profile import evidence, of_records
+from dse.times.laws import AS_FITTED
 from impls.training import load, timed_names
-from reports import laws
+from reports import laws as judged
 from reports.laws import Cell
 from tests.committed import COMMITTED
 from tests.profiled import named_platform, step_of_loop, world
@@ -23,16 +23,16 @@ NINE_IN_TEN = 0.9
 
 @pytest.fixture(scope="module")
 def cells():
-    return laws.cells(COMMITTED)
+    return judged.cells(COMMITTED)
 
 
 @pytest.fixture(scope="module")
 def answers():
-    return laws.held_out(COMMITTED)
+    return judged.held_out(COMMITTED)
 
 
 def fetch(machine, workload, nbytes, seconds):
-    return Cell("fetch", machine, workload, seconds, lambda constants: analytic.fetch(nbytes, constants))
+    return Cell("fetch", machine, workload, seconds, lambda constants: laws.fetch(nbytes, constants))
 
 
 def check_factors(answers):
@@ -45,7 +45,7 @@ def check_factors(answers):
 
 
 def test_the_factor_of_each_law_holds_for_nine_in_ten_cells_that_it_was_not_fitted_to(answers):
-    assert {(one.law, one.out) for one in answers} == {(law, out) for law in laws.LAWS for out in laws.OUT}
+    assert {(one.law, one.out) for one in answers} == {(law, out) for law in judged.LAWS for out in judged.OUT}
     check_factors(answers)
 
 
@@ -53,7 +53,7 @@ def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(
     """So the factors of actors and weights are no wider than what was left out asks for."""
     for law in ("actor", "fetch"):
         worst = max(one.worst for one in answers if one.law == law)
-        assert worst > laws.LAWS[law].factor / 2
+        assert worst > judged.LAWS[law].factor / 2
 
 
 def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workload_left_out():
@@ -63,11 +63,11 @@ def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workl
             workload = load(name)
             table = known.table(workload)
             for (_, batch), rows in table.alone("learner step, dense", 1).items() if not table.differs else ():
-                step = analytic.compiled(loaded(machine), workload, batch).value
-                macs = analytic.work_of(workload).macs * batch
+                step = laws.compiled(loaded(machine), workload, batch).value
+                macs = laws.work_of(workload).macs * batch
                 steps += [(machine, name, macs, row.time.value, step) for row in rows]
     assert len(steps) == len({step[:3] for step in steps}) == 55
-    within = [max(seconds / step, step / seconds) <= analytic.COMPILED_FACTOR for *_, seconds, step in steps]
+    within = [max(seconds / step, step / seconds) <= laws.COMPILED_FACTOR for *_, seconds, step in steps]
     assert sum(within) >= NINE_IN_TEN * len(steps)
     for axis in (0, 1):
         errors = []
@@ -76,7 +76,7 @@ def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workl
             known = flat_then_linear([macs for _, _, macs, *_ in kept], [seconds for *_, seconds, _ in kept])
             ratios = [known.seconds(macs) / seconds for *names, macs, seconds, _ in steps if names[axis] == out]
             errors += [max(ratio, 1 / ratio) for ratio in ratios]
-        assert sum(error <= analytic.COMPILED_FACTOR for error in errors) >= NINE_IN_TEN * len(errors)
+        assert sum(error <= laws.COMPILED_FACTOR for error in errors) >= NINE_IN_TEN * len(errors)
 
 
 def loaded(machine):
@@ -86,7 +86,7 @@ def loaded(machine):
 
 def test_every_machine_that_was_profiled_has_cells_of_every_law(cells):
     found = {(one.law, one.machine) for one in cells}
-    whole = {(law, machine) for law in laws.LAWS for machine in ("27f8af3c07", "8fb834d50a", "d7dae63b89")}
+    whole = {(law, machine) for law in judged.LAWS for machine in ("27f8af3c07", "8fb834d50a", "d7dae63b89")}
     assert found == whole | {("actor", "c948cac9ea"), ("processes", "c948cac9ea")}  # of a profile that was cut short
     assert len({one.workload for one in cells}) == 7
 
@@ -98,13 +98,13 @@ def test_an_environment_step_differs_between_machines_by_no_more_than_answers_al
             same[one.workload, one.told.args[1:]].append(one.seconds)
     factors = [max(each) / min(each) for each in same.values() if len(each) > 1]
     assert len(factors) >= 8
-    assert max(factors) <= analytic.ELSEWHERE_FACTOR < 1.1 * max(factors)
+    assert max(factors) <= laws.ELSEWHERE_FACTOR < 1.1 * max(factors)
 
 
 def test_a_fit_finds_the_constants_that_made_the_cells():
     made = dataclasses.replace(AS_FITTED, fetch_seconds=4e-4, fetch_bytes_per_s=2e9)
-    told = [fetch("m", str(nbytes), nbytes, analytic.fetch(nbytes, made).value) for nbytes in (1e4, 1e5, 1e6, 1e7)]
-    found = laws.fitted("fetch", told)
+    told = [fetch("m", str(nbytes), nbytes, laws.fetch(nbytes, made).value) for nbytes in (1e4, 1e5, 1e6, 1e7)]
+    found = judged.fitted("fetch", told)
     assert found.fetch_seconds == pytest.approx(4e-4, rel=0.05)
     assert found.fetch_bytes_per_s == pytest.approx(2e9, rel=0.05)
     assert dataclasses.replace(found, fetch_seconds=1.0, fetch_bytes_per_s=1.0) == dataclasses.replace(
@@ -121,20 +121,20 @@ def test_what_is_left_out_is_not_seen(out, at):
         own = cell.machine == "one" and (out == "machine" or cell.workload == "b")
         return dataclasses.replace(cell, seconds=cell.seconds * 50) if own else cell
 
-    before, after = (laws._held_out("fetch", out, told) for told in (clean, [poisoned(one) for one in clean]))
+    before, after = (judged._held_out("fetch", out, told) for told in (clean, [poisoned(one) for one in clean]))
     assert before.left_out[at][1] == pytest.approx(1.0, abs=0.02)
     assert after.left_out[at][1] == pytest.approx(50.0, rel=0.02)
 
 
 def test_a_lonely_machine_has_nothing_to_be_left_out_of():
     alone = [fetch("one", "a", 1e5, 3e-4)]
-    assert laws._held_out("fetch", "machine", alone) is None
-    assert laws._held_out("fetch", "workload", alone) is None
+    assert judged._held_out("fetch", "machine", alone) is None
+    assert judged._held_out("fetch", "workload", alone) is None
 
 
 def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
     """All eleven lie inside, the worst a third too slow: what loops take beyond their parts differs by workload."""
-    loops = laws.serial_loops(COMMITTED)
+    loops = judged.serial_loops(COMMITTED)
     names = ("cartpole_ddpg", "cartpole_dqn", "hopper_ddpg", "hopper_sac", "hopper_td3")
     both = {(machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names}
     assert {(one.machine, one.workload) for one in loops} == both | {("8fb834d50a", "lunarlander_dqn")}
@@ -146,7 +146,7 @@ def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
 
 def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     """Ten times the time of a loop changes no prediction of it, and those of others that learn from it."""
-    read = laws.evidence
+    read = judged.evidence
 
     def slower(one):
         if (one.contestant, one.op) == ("loop", "step") and one.options["workload"] == "hopper_ddpg":
@@ -158,9 +158,9 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
             key: dataclasses.replace(own, records=list(map(slower, own.records))) for key, own in read(results).items()
         }
 
-    before = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(COMMITTED)}
-    monkeypatch.setattr(laws, "evidence", changed)
-    after = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(COMMITTED)}
+    before = {(one.machine, one.workload): one.predicted for one in judged.serial_loops(COMMITTED)}
+    monkeypatch.setattr(judged, "evidence", changed)
+    after = {(one.machine, one.workload): one.predicted for one in judged.serial_loops(COMMITTED)}
     for (machine, workload), predicted in after.items():
         is_of_another = workload != "hopper_ddpg"
         assert (predicted != before[machine, workload]) == is_of_another
@@ -174,7 +174,7 @@ def test_a_loop_that_is_the_sum_of_its_parts_is_predicted_as_their_sum(name, bat
     fix |= {"batch": batch, "update_interval": interval, "threads": 1}
     fix |= {"learner_implementation": "torch", "policy_implementation": "torch"}  # which those records time
     table = of_records(world(workload), "made-up", workload)
-    rate = laws.predict(Times(named_platform(), with_values(workload, fix), table, None, fix))
+    rate = judged.predict(Times(named_platform(), with_values(workload, fix), table, None, fix))
     truth = step_of_loop(batch, interval, workload.actors.local_storage)
     assert abs(rate.hz * truth - 1) < 0.05
     assert rate.low < 1 / truth < rate.high

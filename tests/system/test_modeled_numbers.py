@@ -18,9 +18,9 @@ from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
-from dse.times.between import flat_then_linear
+from dse.times.cells import PerformanceTable, over_batch
+from dse.times.curves import flat_then_linear
 from dse.times.door import Times
-from dse.times.profile import PerformanceTable, over_batch
 from dse.times.trees import FANOUTS, trees
 from impls.training import load
 from tests.committed import RESULTS

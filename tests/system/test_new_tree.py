@@ -114,7 +114,7 @@ print(json.dumps({"swept": swept, "asv": [kind.params[0] for kind in kinds], "re
 SIZES = """
 import json
 import impls
-from dse.times.tree_cost_model import tree_bytes
+from dse.times.cost_model import tree_bytes
 print(json.dumps({
     "names": impls.names(),
     "why_not": {name: impls.why_not(name) for name in ("twin", "array")},

@@ -10,7 +10,7 @@ from benchmarks.timing import Timing
 from benchmarks.topics.profile.cells import facts_of, groups
 from dse.__main__ import main as dse
 from dse.records import Writer
-from dse.times.profile import of_records, product_bounds, workloads
+from dse.times.cells import of_records, workloads
 from impls.training import identity, load
 from impls.training.settings import of_stated, stated
 from reports import laws
@@ -113,8 +113,9 @@ def test_serial_loops_are_of_workloads_that_records_tell(tiny, tmp_path):
 
 
 def test_a_bound_of_products_is_of_every_workload_that_records_tell(tiny):
+    training = pytest.importorskip("reports.sections.training", reason="reports need pandas")
     found = [*profile(tiny, **facts_of(tiny)), *profile(named(tiny, "gone"))]
-    assert {one.workload for one in product_bounds(found)} == {"tiny"}
+    assert {one.workload for one in training.product_bounds(found)} == {"tiny"}
 
 
 def test_runs_of_a_workload_of_ones_own_are_predicted_from_its_profile(tiny):

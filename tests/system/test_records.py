@@ -15,7 +15,7 @@ from benchmarks.run import latest
 from dse import platforms, records
 from dse.platforms.checkout import read_races
 from dse.records import RecordError, Writer, parse, read_file, read_folder, select
-from dse.times.profile import evidence
+from dse.times.cells import evidence
 from impls.files import list_files
 from reports.claims import quoted
 from reports.kept import of_results

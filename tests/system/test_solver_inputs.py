@@ -16,9 +16,9 @@ from dse.solver.law import slowdowns, sum_needs, transfers
 from dse.solver.problem import LOOP, PARTS
 from dse.solver.queues import network, simulate
 from dse.solver.solve import solve
-from dse.times import analytic
+from dse.times import laws
+from dse.times.cells import PerformanceTable, carried, of_records, over_batch
 from dse.times.door import Times
-from dse.times.profile import PerformanceTable, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import identity, load, timed_names
@@ -125,15 +125,15 @@ def test_what_is_carried_further_is_less_sure():
 
 def test_more_cores_are_between_the_scalability_law_and_a_speedup_that_keeps_growing():
     for cores in (1, 2, 3, 28):
-        speedup, factor = analytic.scaled(1.0, cores, 0.2)
+        speedup, factor = laws.speed_up(cores, 0.2)
         assert speedup / factor == pytest.approx(cores / (1 + 0.2 * (cores - 1)))
         assert speedup * factor == pytest.approx(cores / 1.2 if cores > 1 else 1.0)
-        assert factor == pytest.approx(1.0) if cores <= analytic.TIMED_CORES else factor > 1
+        assert factor == pytest.approx(1.0) if cores <= laws.TIMED_CORES else factor > 1
 
 
 def test_networks_of_workloads_reach_the_fpga_laws_with_their_own_shapes():
     for name, macs in (("cartpole_dqn", 17_152), ("hopper_ddpg", 69_376), ("pong_dqn", 18_713_600)):
-        network, factor = analytic.network_of(load(name))
+        network, factor = laws.network_of(load(name))
         assert network.macs == macs
         assert factor >= 1
 
@@ -236,7 +236,7 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
             if option.part in LOOP:
                 assert option.time.source in ("modeled", "extrapolated")
                 assert option.time.high / option.time.low > 1.4
-    assert all(one.told for one in built.evidence.values())
+    assert all(one.description for one in built.evidence.values())
     commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
     assert all(command.startswith("python -m ") for command in commands)
 
@@ -305,7 +305,7 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
     """
     parts = parts_of(platform, name)
     fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
-    slices, (network, _) = placement.slices_of(fpga), analytic.network_of(parts.workload)
+    slices, (network, _) = placement.slices_of(fpga), laws.network_of(parts.workload)
     clock = fpga.clock_hz.value
     found = placement.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
     whole = [placement.amounts(one.budget) for one in slices]

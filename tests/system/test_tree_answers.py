@@ -12,8 +12,8 @@ from dse.answers import emit
 from dse.answers.ask import find_modeled_tree
 from dse.answers.tree_answer import tree_answer
 from dse.solver.law import GIVEN_UP
-from dse.times import analytic
-from dse.times.platform_trees import SHAPE_FACTOR
+from dse.times import laws
+from dse.times.trees import SHAPE_FACTOR
 from tests.committed import RESULTS
 from tests.matrix import slow
 from tests.unit.test_answers import check_screens
@@ -94,8 +94,8 @@ def test_which_tree_on_a_machine_one_does_not_have(platform, capacity, batch):
     device, shape = devices[choice.device], choice.configuration
     if device.kind == "cpu":
         assert shape.threads <= device.cores.value
-        laws = analytic.tree(device, capacity, shape.fanout, batch, shape.threads)
-        assert choice.seconds == pytest.approx(sum(law.value for law in laws))
+        both = laws.tree(device, capacity, shape.fanout, batch, shape.threads)
+        assert choice.seconds == pytest.approx(sum(law.value for law in both))
     for one in (choice, *answer.ties, *answer.elsewhere):
         assert (one.transfer_seconds > 0) == (devices[one.device].kind != "cpu")
         assert one.transfer_seconds < one.seconds
@@ -120,7 +120,7 @@ def test_the_ratio_of_two_of_a_devices_trees_is_as_sure_as_it_is_said_to_be(key)
             if record.median_seconds and record.distribution == "uniform":
                 took.setdefault(shape, {})[record.op] = record.median_seconds
     ratios = {
-        shape: sum(both.values()) / sum(law.value for law in analytic.tree(cpu, shape[0], shape[2], *shape[1::2]))
+        shape: sum(both.values()) / sum(law.value for law in laws.tree(cpu, shape[0], shape[2], *shape[1::2]))
         for shape, both in took.items()
         if len(both) == 2
     }

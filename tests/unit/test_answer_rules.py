@@ -20,9 +20,9 @@ from dse.platforms import load as load_platform
 from dse.solver.deciding import Deciding
 from dse.solver.law import LOOP_BOUND, outcome, transfers
 from dse.solver.solve import Search
-from dse.times import analytic
+from dse.times import laws
 from dse.times.door import Times
-from dse.times.own import Own
+from dse.times.stated import StatedTimes
 from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
@@ -60,7 +60,7 @@ def with_times(problem, **times):
 def own(tmp_path, *lines):
     path = tmp_path / "mine.csv"
     path.write_text("\n".join(lines))
-    return Own.read(path)
+    return StatedTimes.read(path)
 
 
 # What is chosen and listed
@@ -194,7 +194,7 @@ def test_devices_that_share_a_batch_train_their_share():
     platform = several("u200", "gpu", 2)
     _, both, parts = shared(platform)
     gpu = platform.device("gpu")
-    half = analytic.learner(parts.cpu, gpu, HOPPER, HOPPER.learner.batch // 2).value
+    half = laws.learner(parts.cpu, gpu, HOPPER, HOPPER.learner.batch // 2).value
     assert both == pytest.approx(half + parts.learners.exchange_seconds(gpu, 2))
 
 
@@ -208,7 +208,7 @@ def test_updates_a_sample_count_in_a_modeled_tree():
         for one in (answer.choice, *answer.ties):
             if one.device == "cpu":
                 shape = one.configuration
-                draw, update = analytic.tree(cpu, 100_000, shape.fanout, 64, shape.threads)
+                draw, update = laws.tree(cpu, 100_000, shape.fanout, 64, shape.threads)
                 assert one.seconds == pytest.approx(draw.value + rate * update.value)
 
 
@@ -248,17 +248,17 @@ def test_ties_and_transfers_have_rows_and_other_ties_a_count():
 
 
 def test_larger_weights_take_longer_to_fetch():
-    small, large = (analytic.fetch(nbytes).value for nbytes in (analytic.CACHED_BYTES, analytic.CACHED_BYTES + 1e9))
-    assert large - small == pytest.approx(1e9 / analytic.FETCH_BYTES_PER_S)
+    small, large = (laws.fetch(nbytes).value for nbytes in (laws.CACHED_BYTES, laws.CACHED_BYTES + 1e9))
+    assert large - small == pytest.approx(1e9 / laws.AS_FITTED.fetch_bytes_per_s)
 
 
 def test_an_insertion_of_more_leaves_takes_longer():
     cpu = U200.device("cpu")
 
     def update(insertions, leaves):
-        return analytic.tree(cpu, 10**6, 16, 256, 1, insertions, leaves)[1].value
+        return laws.tree(cpu, 10**6, 16, 256, 1, insertions, leaves)[1].value
 
-    call = analytic.TREE_CALL_SECONDS * analytic.pace(cpu)
+    call = laws.AS_FITTED.tree_call_seconds * laws.pace(cpu)
     one, eight = (update(1.0, leaves) - update(0.0, 1) for leaves in (1, 8))
     assert eight - call == pytest.approx(8 * (one - call))
 

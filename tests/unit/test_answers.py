@@ -28,7 +28,7 @@ from dse.answers.printer import LINES, UNSURE, rounded, say, write, write_cell, 
 from dse.answers.words import HEADS, SENTENCES
 from dse.estimate import Assumption, Estimate, Evidence
 from dse.mapping.question import find_mapping
-from dse.times.own_file import read_entries
+from dse.times.stated import StatedTimes
 from dse.tuning.core_split import Allocation
 from impls.terminal import COMMAND
 from tests.solver_cases import learners
@@ -319,7 +319,7 @@ def test_what_is_no_problem_is_said(asked):
 def test_inches_need_no_quotes_around_them(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text('part,device,note,us\nlearner,cpu,a 5" drive,5\nlearner,gpu,"of ""X"", p. 3",6\n')
-    assert [one.note for one in read_entries(path)] == ['a 5" drive', 'of "X", p. 3']
+    assert [one.note for one in StatedTimes.read(path).entries] == ['a 5" drive', 'of "X", p. 3']
 
 
 @pytest.fixture

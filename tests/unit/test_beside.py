@@ -13,7 +13,7 @@ from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping
 from dse.solver.problem import ProblemError
-from dse.times.whole_runs import Timed, crowded, nearest, timed
+from dse.times.whole import Timed, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.arrangement import Arrangement
 from impls.training.weights import layout_of
@@ -106,14 +106,10 @@ def test_more_processes_than_cores_share_what_the_cores_did():
     assert max(run.sides(3.0, 0.1, 0.0, 2)) == pytest.approx(3.0)  # one process takes its own time at least
 
 
-def test_a_part_faster_beside_another_is_noise():
-    assert made(beside=(LEARNER * 0.9, TURN * 3)).slower == (1.0, 2.0)
-
-
 def test_the_hand_over_is_what_a_kept_ratio_takes_more_and_never_less_than_nothing():
     longest = max(RUN.sides(LEARNER, TURN, 0.0, 0))
-    assert dataclasses.replace(RUN, kept=longest + 3e-5).hand_over(0) == pytest.approx(3e-5)
-    assert dataclasses.replace(RUN, kept=longest / 2).hand_over(0) == 0.0
+    assert dataclasses.replace(RUN, kept=longest + 3e-5).handoff_seconds(0) == pytest.approx(3e-5)
+    assert dataclasses.replace(RUN, kept=longest / 2).handoff_seconds(0) == 0.0
 
 
 def test_a_run_stands_first_for_its_like_and_is_less_sure_of_others():
@@ -158,7 +154,7 @@ def test_the_update_interval_makes_actors_the_longer_side_and_environments_at_on
     slow = answer(results, **fix, update_interval=64, actor_count=1)
     many = answer(results, **fix, update_interval=64, actor_count=1, environments=8)
     assert slow.bottleneck.values["parts"] == ["actors"]
-    c_l, c_a = RUN.slower
+    c_l, c_a = RUN.slowdowns
     expected = 64 * TURN + LEARNER * c_l * (1 - 1 / c_a) + HAND_OVER
     assert 1 / slow.hz == pytest.approx(expected, rel=0.01)
     assert many.hz > 2 * slow.hz
@@ -245,15 +241,6 @@ def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
             assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
         with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
             answer(there, arrangement="serial", threads=2)
-
-
-@pytest.mark.slow
-def test_modelled_platforms_have_trees_that_nothing_shares():
-    question = ask("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
-    (problem,) = question.built().problems.values()
-    kinds = {question.built().details(option).get("contestant") for pair in problem.trees for option in pair}
-    assert len(kinds) > 1
-    assert not find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).choice.more["runs_here"]
 
 
 def test_a_tree_with_options_of_its_own_cannot_be_shared(results):

@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 
 import dse
-from benchmarks.libraries.base import Tree, roles
 from benchmarks.presets import PRESETS, groups
-from dse.times import fanout_choice, tree_cost_model
-from dse.times.fanout_choice import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
+from dse.times import cost_model
+from dse.times.cost_model import (
+    ErrorModel,
+    FanoutModel,
+    best_fanout,
+    estimate_error,
+    fanout_regrets,
+    leave_out,
+    outside,
+)
 from tests.strange_trees import DRAW, NOISE, UPDATE, measured, strange_seconds
 
 KS = (2, 4, 8, 16, 32, 64)
@@ -42,7 +49,7 @@ def poisoned(parts, axis, value):
     ]
 
 
-@pytest.mark.parametrize("axis", fanout_choice.AXES)
+@pytest.mark.parametrize("axis", cost_model.AXES)
 def test_the_cells_of_the_asked_n_or_b_change_no_choice(axis):
     parts = steps()
     clean = fanout_regrets(*parts, axis=axis)
@@ -58,7 +65,7 @@ def test_the_cells_of_the_asked_n_or_b_change_no_choice(axis):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("noise", [0.03, 0.5])
 def test_of_a_law_that_the_model_lacks_k_costs_no_more_than_always_16(seed, noise):
-    for axis in fanout_choice.AXES:
+    for axis in cost_model.AXES:
         rows = fanout_regrets(*steps(noise=noise, seed=seed), axis=axis)
         truth = {(n, k, b): strange_seconds(n, k, b) for n, k, b in SHAPES}
         costs = [
@@ -77,7 +84,7 @@ def test_evidence_carries_k_away_from_16_as_far_as_it_reaches():
     assert certain.best in (2, 4)
     ratio = certain.ratios[4]
     assert ratio.mean + 1.5 * ratio.sigma < 0
-    assert certain.ratios[16] == fanout_choice.Ratio(0.0, 0.0)
+    assert certain.ratios[16] == cost_model.Ratio(0.0, 0.0)
     doubtful = FanoutModel(*steps(small_best, noise=1.5))
     assert doubtful.doubt.inside > FanoutModel(*steps(small_best)).doubt.inside
     nearer, farther = (doubtful.ratios(10**7 * beyond, 256, KS)[4] for beyond in (1, 10_000))
@@ -107,13 +114,6 @@ def test_where_nothing_is_known_k_is_16_or_the_nearest_to_it(parts):
         best_fanout(parts, 10**6, 256, ())
 
 
-def test_three_points_and_one_capacity_are_answered_too():
-    for shapes in ([(1_000, 2, 1), (30_000, 16, 32), (10**6, 8, 256)], [(1_000, k, 32) for k in KS]):
-        choice = best_fanout(steps(shapes=shapes), 10**7, 2_048, KS)
-        assert choice.best == 16
-        assert all(math.isfinite(ratio.expected) for ratio in choice.ratios.values())
-
-
 def test_a_fanout_beyond_those_measured_is_not_believed():
     seen = [shape for shape in SHAPES if shape[1] >= 8]
     model = FanoutModel(*steps(small_best, seen))
@@ -121,16 +121,9 @@ def test_a_fanout_beyond_those_measured_is_not_believed():
     assert model.ratios(30_000, 1_000, KS)[2].mean == 0
 
 
-@pytest.mark.parametrize("caches", [{}, {"L1": 0, "L2": 0, "L3": 0}, {"L2": 1 << 20}])
-def test_unknown_caches_keep_the_choice_within_16s_regret(caches):
-    parts = [(dataclasses.replace(family, caches=caches), points) for family, points in steps()]
-    rows = fanout_regrets(*parts)
-    assert np.mean([row.predicted_regret for row in rows]) <= np.mean([row.sixteen_regret for row in rows]) + NOISE
-
-
 def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
     seen = measured([shape for shape in SHAPES if shape[0] < 10**7])
-    told, model = doubt(DRAW, seen), tree_cost_model.fit(DRAW, seen)
+    told, model = estimate_error(DRAW, seen), cost_model.fit(DRAW, seen)
     within = []
     for shape in SHAPES:
         if shape[0] == 10**7:
@@ -143,16 +136,16 @@ def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
     factors = [dse.error_factor(DRAW, seen, 10**6 * beyond, 32) for beyond in (1, 10, 100)]
     assert factors[:2] == [told.factor(), pytest.approx(told.factor(math.log(10)))]
     assert factors == sorted(factors)
-    assert doubt(DRAW, seen[:2]) is dse.error_factor(DRAW, seen[:2], 10**6, 32) is None
+    assert estimate_error(DRAW, seen[:2]) is dse.error_factor(DRAW, seen[:2], 10**6, 32) is None
 
 
 def test_doubt_is_what_held_out_cells_show_and_a_few_show_little():
-    many = Doubt.of(
+    many = ErrorModel.of(
         [(0.0, 0.1), (0.0, -0.1)] * 5_000 + [(2.0, math.hypot(0.1, 1.0)), (2.0, -math.hypot(0.1, 1.0))] * 5_000, 0.5
     )
     assert many.inside == pytest.approx(0.1, rel=0.02)
     assert many.beyond == pytest.approx(0.5, rel=0.02)
-    few = Doubt.of([(0.0, 0.0)] * 2, 0.5)
+    few = ErrorModel.of([(0.0, 0.0)] * 2, 0.5)
     assert 0.4 < few.inside < 0.5
     assert few.beyond == pytest.approx(0.25)
 
@@ -187,10 +180,6 @@ def test_the_preset_has_every_familys_whole_grid_and_takes_less_than_eight_minut
         assert len(seen["numba", options, "float32"]) == 2 * 4 * 3 * 7
     assert len(seen["numba", "{}", "float64"]) == len(seen["numpy", "{}", "float32"]) == 2 * 4 * 3 * 7
     assert len(seen["python", "{}", "float32"]) == 2 * 3 * 3 * 7
-
-
-def test_no_peer_has_a_k_to_choose():
-    assert {kind.fanout for kind in roles(Tree).values()} == {1, 2}
 
 
 def patternless(capacity, fanout, batch):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dse.solver.problem import ProblemError
-from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import (
+from dse.times.curves import FlatThenLinear
+from dse.times.several import (
     Terms,
     choose,
     data_parallel_factor,
@@ -121,30 +121,20 @@ def test_the_choice_is_the_shortest_step_with_few_learners_and_a_small_h():
     rng = np.random.default_rng(4)
     for _ in range(300):
         terms = random_terms(rng)
-        learners, horizons = (1, 2, 4, 8), (1, 5, 10, 25)
-        best = None
-        for count in learners:
-            for horizon in horizons:
-                time = spo_seconds(terms, count, horizon)
-                if best is None or time < best[0]:
-                    best = (time, count, horizon)
-        step = functools.partial(spo_seconds, terms)
-        assert choose(learners, horizons, step) == best[1:]
+        step, learners, horizons = functools.partial(spo_seconds, terms), (1, 2, 4, 8), (1, 5, 10, 25)
+        best = min(itertools.product(learners, horizons), key=lambda pair: step(*pair))
+        assert choose(learners, horizons, step) == best
         few = choose(learners, horizons, step, within=0.1)
-        assert few <= best[1:]
-        assert spo_seconds(terms, *few) <= 1.1 * best[0]
+        assert few <= best and step(*few) <= 1.1 * step(*best)
     free = dataclasses.replace(NOTE, replay_seconds=0.0, passes=FlatThenLinear(1.0, 0.0))
-    assert choose((4, 2, 1), (25, 5), functools.partial(spo_seconds, free)) == (
-        1,
-        5,
-    )  # more learners bring nothing, nor does H
+    # More learners bring nothing, nor does H.
+    assert choose((4, 2, 1), (25, 5), functools.partial(spo_seconds, free)) == (1, 5)
 
 
 def test_senseless_terms_and_questions_are_refused():
-    with pytest.raises(ProblemError, match="finite times"):
-        dataclasses.replace(NOTE, replay_seconds=-1.0)
-    with pytest.raises(ProblemError, match="finite times"):
-        dataclasses.replace(NOTE, weights_seconds=math.nan)
+    for wrong in ({"replay_seconds": -1.0}, {"weights_seconds": math.nan}):
+        with pytest.raises(ProblemError, match="finite times"):
+            dataclasses.replace(NOTE, **wrong)
     with pytest.raises(ProblemError, match="learners and H are at least 1, not 0 and 1"):
         spo_seconds(NOTE, 0, 1)
     with pytest.raises(ProblemError, match="numbers of learners"):

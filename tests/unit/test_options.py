@@ -15,7 +15,7 @@ from dse.solver.law import sum_needs
 from dse.solver.problem import PARTS, TREE, Configuration
 from dse.solver.solve import solve
 from dse.times.door import Times
-from dse.times.learner_times import Learner, LearnerTimes
+from dse.times.learners import Learner, LearnerTimes
 from impls.training import load, timed_names
 from tests.matrix import matrix
 from tests.solver_cases import MODES

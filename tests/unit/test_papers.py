@@ -14,7 +14,7 @@ from tests.committed import ROOT
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-from dse.times.profile import Known
+from dse.times.cells import MachineRecords
 from impls import training
 from impls.training.options import setup_of
 from reports import page, tidy
@@ -123,7 +123,9 @@ def test_what_this_machine_cannot_judge_another_does_by_name_and_nothing_else_is
     judged = replace(lacks, verdict="refuted", evidence="it is slow", power="exact")
     own, theirs = [lacks, unsure], [judged, replace(judged, text="It is small.")]
     monkeypatch.setattr(claims, "judged", lambda paper, found, results: theirs if found == "other" else own)
-    known = {key: Known(key, records) for key, records in ((material.about.key, "own"), ("elsewhere", "other"))}
+    known = {
+        key: MachineRecords(key, records) for key, records in ((material.about.key, "own"), ("elsewhere", "other"))
+    }
     monkeypatch.setattr(claims_section, "evidence", lambda results: known)
     made = replace(material, answers={})
     expected = [replace(judged, evidence="on machine elsewhere: it is slow"), unsure]

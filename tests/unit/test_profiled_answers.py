@@ -29,10 +29,10 @@ from dse.mapping.question import answer_question, ask, find_mapping
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import LOAD
-from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import Terms
-from dse.times.profile import of_records
-from dse.times.whole_runs import what_of
+from dse.times.cells import of_records
+from dse.times.curves import FlatThenLinear
+from dse.times.several import Terms
+from dse.times.whole import what_of
 from dse.tuning.core_question import platform_split
 from dse.tuning.learners import learner_scaling
 from impls.training import load

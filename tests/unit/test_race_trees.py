@@ -16,8 +16,7 @@ from dse import platforms, race_trees
 from dse.platforms.files import RESULTS
 from dse.race_trees import find_tree
 from dse.records import read_file
-from dse.times.tree_times import Question
-from dse.times.tree_variants import Configuration
+from dse.times.tree_times import Configuration, Question
 from impls import files
 from reports import __main__ as reports
 from tests.unit.test_race import Clock
@@ -74,7 +73,7 @@ def test_every_candidate_is_raced_and_the_fastest_chosen(tmp_path, clock):
     clock.step = lambda chosen: 1e-3 * (1.0 if chosen.fanout == 8 and chosen.options == () else 1.2)
     given = ask(tmp_path)
     assert given.choice.configuration == Configuration("numba", 8, 1)
-    assert given.choice.low_seconds < 1e-3 < given.choice.high_seconds
+    assert given.choice.time.low < 1e-3 < given.choice.time.high
     raced = {(one.contestant, one.fanout, one.options) for one in clock.made}
     ways = {(("layout", "plain"),), DELTA, (("layout", "plain"), *DELTA), ()}
     assert raced == {("flat", 16, ()), *(("numba", k, way) for k in (8, 16) for way in ways)}
@@ -372,7 +371,7 @@ def test_the_time_told_is_that_of_a_program_and_the_ratios_are_the_races(tmp_pat
     given = ask(tmp_path)
     choice, second = given.choice, given.runner_up
     assert choice.seconds == pytest.approx(1.5e-3, rel=1e-3)
-    assert choice.low_seconds < choice.seconds < choice.high_seconds
+    assert choice.time.low < choice.seconds < choice.time.high
     rows = {race_trees.configuration_of(row): row for row in given.race["rows"]}
     assert second.seconds / choice.seconds == pytest.approx(rows[second.configuration]["ratio"][0])
     assert ask(tmp_path).choice == choice
@@ -397,7 +396,7 @@ def test_parts_that_differ_and_others_work_widen_the_interval_and_are_told(tmp_p
     monkeypatch.setattr(race_trees, "_take", take)
     monkeypatch.setattr(race_trees.time, "process_time", lambda: 0.6 * clock.now)
     given = ask(tmp_path, again=True)
-    assert given.choice.high_seconds / given.choice.low_seconds > 1.9 > calm.high_seconds / calm.low_seconds
+    assert given.choice.time.high / given.choice.time.low > 1.9 > calm.time.high / calm.time.low
     (note,) = [note for note in given.notes if note.kind == "race_was_disturbed"]
     assert note.values["busy_share"] == pytest.approx(0.4, abs=0.005)
 
@@ -411,8 +410,8 @@ def test_the_interval_holds_where_arguments_are_rows_of_larger_arrays(tmp_path, 
     monkeypatch.setattr(race_trees, "_take", take)
     choice = ask(tmp_path).choice
     assert choice.seconds == pytest.approx(1e-3, rel=1e-3)
-    assert choice.low_seconds > 0.8e-3
-    assert 1.4e-3 < choice.high_seconds < 1.5e-3
+    assert choice.time.low > 0.8e-3
+    assert 1.4e-3 < choice.time.high < 1.5e-3
 
 
 def test_a_program_has_arguments_of_its_own_and_sets_what_it_samples():

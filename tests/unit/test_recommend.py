@@ -15,8 +15,7 @@ from dse import platforms, stats
 from dse.drift import USUAL
 from dse.race_trees import find_tree
 from dse.records import RecordError, Writer
-from dse.times.tree_times import Question, Table
-from dse.times.tree_variants import Configuration
+from dse.times.tree_times import Configuration, Question, Table
 from dse.tree import answer
 from tests.committed import RESULTS
 from tests.made import alter
@@ -121,10 +120,10 @@ def test_measured_cells_give_the_best_measured_configuration(folder, capacity, b
     given = ask(folder, capacity=capacity, batch=batch, updates_per_sample=rate)
     every = [Configuration("numba", k, t) for k in FANOUTS for t in (1, 2)] + [Configuration("flat", 16, 1)]
     best = min(true_step(configuration, capacity, batch, rate) for configuration in every)
-    assert given.choice.basis == "measured"
+    assert given.choice.time.source == "measured"
     assert given.choice.seconds == pytest.approx(true_step(given.choice.configuration, capacity, batch, rate))
     assert given.choice.seconds <= best * 1.02
-    assert given.choice.low_seconds < given.choice.seconds < given.choice.high_seconds
+    assert given.choice.time.low < given.choice.seconds < given.choice.time.high
     assert given.runner_up.configuration != given.choice.configuration
     assert {cell["op"] for cell in given.rests_on} == {"draw", "update"}
     assert all((cell["capacity"], cell["batch"]) == (capacity, batch) for cell in given.rests_on)
@@ -134,14 +133,14 @@ def test_measured_cells_give_the_best_measured_configuration(folder, capacity, b
 def test_between_cells_the_answer_is_interpolated_and_close(folder, capacity, batch):
     given = ask(folder, capacity=capacity, batch=batch)
     truth = {k: true_step(Configuration("numba", k, 1), capacity, batch) for k in FANOUTS}
-    assert given.choice.basis == "interpolated"
+    assert given.choice.time.source == "interpolated"
     assert true_step(given.choice.configuration, capacity, batch) <= 1.05 * min(truth.values())
-    assert given.choice.low_seconds < true_step(given.choice.configuration, capacity, batch) < given.choice.high_seconds
+    assert given.choice.time.low < true_step(given.choice.configuration, capacity, batch) < given.choice.time.high
 
 
 def test_outside_of_what_was_measured_it_says_so(folder):
     given = ask(folder, capacity=50_000_000, batch=512, threads=1)
-    assert given.choice.basis == "extrapolated"
+    assert given.choice.time.source == "extrapolated"
     assert [note.values["outside"] for note in given.notes if note.kind == "outside_of_measured"] == [50.0]
 
 
@@ -153,7 +152,7 @@ def test_what_was_measured_around_the_question_is_never_beaten_by_a_model(tmp_pa
         if r.batch == 512 and r.capacity < 1_000_000
     ]
     given = ask(write(tmp_path, [*found, *rival]), batch=512)
-    assert (given.choice.basis, given.choice.configuration.options) == ("measured", ())
+    assert (given.choice.time.source, given.choice.configuration.options) == ("measured", ())
 
 
 def test_threads_are_bounded_and_a_tie_takes_fewer(folder, tmp_path):
@@ -177,7 +176,7 @@ def test_the_noise_floor_of_the_run_enters(tmp_path):
     again = [taking(1.2 * r.seconds, r, primitive="sum_tree_again") for r in records() if r.fanout == 16]
     given = ask(write(tmp_path, [*records(), *again]))
     assert given.noise_floor == pytest.approx(math.log(1.2))
-    assert given.choice.high_seconds / given.choice.seconds > 1.1
+    assert given.choice.time.high / given.choice.seconds > 1.1
 
 
 def test_questions_that_cannot_be_answered(folder, tmp_path):
@@ -227,7 +226,7 @@ def test_a_variant_measured_at_one_batch_borrows_the_defaults_cost_of_a_call(tmp
     rival = table.step(Configuration("numba", 16, 1, (("propagate", "delta"),)), question)
     default = table.step(Configuration("numba", 16, 1), question)
     assert rival.seconds / default.seconds == pytest.approx(0.9, rel=0.05)
-    assert rival.basis == "extrapolated"
+    assert rival.time.source == "extrapolated"
     assert rival.own_sigma > 1.5 * default.own_sigma
     assert default.seconds == pytest.approx(true_step(default.configuration, 1_000_000, batch), rel=0.5)
     # It was measured at a B, the default around this one or nearer to it: the far guess is not to win.
@@ -241,7 +240,7 @@ def test_too_few_cells_answer_for_themselves_alone(tmp_path):
         if r.contestant == "numba" and r.fanout in (4, 16) and r.capacity != 30_000 and r.batch == 512
     ]
     write(tmp_path, smoke)
-    assert ask(tmp_path, capacity=1_000).choice.basis == "measured"
+    assert ask(tmp_path, capacity=1_000).choice.time.source == "measured"
     for question in ({"capacity": 10_000}, {"capacity": 10_000_000}, {"capacity": 1_000, "batch": 100}):
         with pytest.raises(RecordError, match=r"too few others to tell its time by: .* at least 6"):
             ask(tmp_path, **question)
@@ -249,14 +248,14 @@ def test_too_few_cells_answer_for_themselves_alone(tmp_path):
 
 def test_beyond_one_value_of_an_axis_nothing_is_told(tmp_path):
     write(tmp_path, [r for r in records(threads=(1,)) if r.contestant == "numba" and r.batch == 512])
-    assert ask(tmp_path).choice.basis == "measured"
+    assert ask(tmp_path).choice.time.source == "measured"
     with pytest.raises(RecordError, match="two values of N and of B"):
         ask(tmp_path, batch=1)
 
 
 def test_intervals_widen_with_the_distance_from_what_was_measured(folder):
     answers = [ask(folder, capacity=n, threads=1).choice for n in (10**6, 3 * 10**6, 10**7, 10**8, 10**9, 10**12)]
-    widths = [choice.high_seconds / choice.low_seconds for choice in answers]
+    widths = [choice.time.high / choice.time.low for choice in answers]
     assert widths == sorted(widths)
     assert widths[0] == pytest.approx(math.exp(2 * math.hypot(stats.Z * answers[0].sigma, USUAL.common, USUAL.own)))
     assert widths[3] > 4
@@ -267,7 +266,7 @@ def test_intervals_widen_with_the_distance_from_what_was_measured(folder):
 
 def test_distance_makes_all_candidates_wrong_alike_and_tells_none_from_another(folder):
     far, near = (ask(folder, capacity=n, threads=1) for n in (10**9, 2 * 10**6))
-    assert far.choice.high_seconds / far.choice.low_seconds > 10
+    assert far.choice.time.high / far.choice.time.low > 10
     for given in (far, near):
         own = [one.own_sigma for one in (given.choice, given.runner_up)]
         assert all(0.01 <= sigma < 0.5 for sigma in own)
@@ -306,7 +305,7 @@ def test_memory_costs_what_the_floor_says_where_no_cell_reached_it(tmp_path):
 def test_what_does_not_fit_the_memory_is_refused(tmp_path):
     small = [alter(r, machine=MACHINE | {"memory_bytes": 24e9}) for r in records()]
     write(tmp_path, small)
-    assert ask(tmp_path, capacity=10**9).choice.basis == "extrapolated"
+    assert ask(tmp_path, capacity=10**9).choice.time.source == "extrapolated"
     with pytest.raises(RecordError, match=r"N = 10,000,000,000 float32 .* need at least 40.0 GB, and .* has 24.0 GB"):
         ask(tmp_path, capacity=10**10)
     with pytest.raises(
@@ -412,7 +411,7 @@ def test_each_fanout_lies_as_far_away_as_its_own_cells():
     found = [r for r in DEFAULT if r.fanout != 64 or r.capacity < 1_000_000]
     step = Table(found).step(Configuration("numba", 64, 1), Question(1_000_000, 500))
     assert step.distance == pytest.approx(math.log(1_000_000 / 30_000))
-    assert step.basis == "extrapolated"
+    assert step.time.source == "extrapolated"
 
 
 def test_noisy_cells_are_believed_less():
@@ -456,8 +455,8 @@ def test_other_leaves_are_compared_with_the_default_too():
 
 def test_a_step_is_as_far_away_as_the_farther_of_its_operations():
     table = Table([r for r in DEFAULT if r.op == "draw" or r.capacity != 1_000_000])
-    assert table.step(SIXTEEN, Question(1_000_000, 512, 0.0)).basis == "measured"
-    assert table.step(SIXTEEN, Question(1_000_000, 512, 1.0)).basis == "extrapolated"
+    assert table.step(SIXTEEN, Question(1_000_000, 512, 0.0)).time.source == "measured"
+    assert table.step(SIXTEEN, Question(1_000_000, 512, 1.0)).time.source == "extrapolated"
 
 
 def test_the_probe_tells_the_memory_of_machines_whose_records_do_not(tmp_path):
@@ -470,7 +469,7 @@ def test_the_probe_tells_the_memory_of_machines_whose_records_do_not(tmp_path):
 def test_a_probe_is_read_only_for_what_a_machine_may_lack_the_memory_for(tmp_path):
     write(tmp_path, records())
     (tmp_path / "here" / "platform.toml").write_text("of another version")
-    assert ask(tmp_path).choice.basis == "measured"
+    assert ask(tmp_path).choice.time.source == "measured"
     with pytest.raises(platforms.PlatformError, match=r"platform\.toml"):
         ask(tmp_path, capacity=10**9)
 

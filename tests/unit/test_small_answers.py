@@ -21,8 +21,8 @@ from dse.mapping.what_if import with_changes
 from dse.platforms import load
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
-from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import Terms, factors, spo_seconds
+from dse.times.curves import FlatThenLinear
+from dse.times.several import Terms, factors, spo_seconds
 from dse.tuning import adapt, presampling
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.core_question import platform_split, split_cores

@@ -16,13 +16,13 @@ from dse.platforms import load as load_platform
 from dse.platforms import now
 from dse.platforms.quantities import Quantity
 from dse.records import Record, Writer, read_file, read_folder
-from dse.times import analytic
-from dse.times.between import over_count
+from dse.times import laws
+from dse.times.cells import evidence, of_records
 from dse.times.door import Times
-from dse.times.own import Own
-from dse.times.profile import evidence, of_records
-from dse.times.trees import MOST_THREADS, trees
+from dse.times.stated import StatedTimes
+from dse.times.trees import trees
 from impls.training import load
+from impls.training.weights import networks
 from tests.committed import RESULTS
 
 KEY = "d7dae63b89"
@@ -72,15 +72,6 @@ def with_device(platform, device, *links):
 
 
 # S3, S4: threads and cores
-
-
-def test_every_thread_count_of_torch_and_of_modeled_trees_is_an_option():
-    cpu = U200.device("cpu")
-    parts = unmeasured(U200, with_batch(HOPPER, 8192))
-    assert [one.details["threads"] for one in parts.learners.list(cpu)] == [*range(1, 29), 1]  # the last is dense
-    assert {tree.threads for tree in trees(parts, cpu)} == set(range(1, MOST_THREADS + 1))
-    small = unmeasured(U200, with_batch(HOPPER, 8191))  # whose batches no tree shares among threads
-    assert {tree.threads for tree in trees(small, cpu)} == {1}
 
 
 def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equal():
@@ -134,44 +125,30 @@ def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_withou
     assert untimed.learners.list(H200.device("gpu0"))[0].step.source == "modeled"
 
 
+def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least(records):
+    def two_threads(batch):
+        return measured(with_batch(HOPPER, batch)).learners.list(MACHINE.device("cpu"))[1].step
+
+    skipped = next(one for one in records if one.seconds_at_least and one.options["workload"] == HOPPER.name)
+    step = two_threads(skipped.batch)
+    assert (step.value, step.source) == (skipped.seconds_at_least, "measured") == (0.61, "measured")
+    assert two_threads(300).value > 0.5 and two_threads(4096).value >= 0.61  # nothing is carried on across it
+    assert two_threads(64).value < 0.003 and two_threads(64).factor < 2  # between 32 and 128, which were timed
+    times = {"median_seconds": 0.004, "low_seconds": 0.0039, "high_seconds": 0.0041}
+    timed = dataclasses.replace(skipped, status="ok", reason=None, **times)
+    table = of_records([*records, timed], KEY, HOPPER)
+    assert table.time("learner step", skipped.batch, 2).value == pytest.approx(0.004)
+
+
 def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_what_its_records_tell():
     there = load_platform(RESULTS / "c948cac9ea/platform.toml")
     ratios = [
-        one.median_seconds / analytic.learner(there.devices[0], there.device("gpu"), load(name), one.batch).value
+        one.median_seconds / laws.learner(there.devices[0], there.device("gpu"), load(name), one.batch).value
         for name in ("cartpole_dqn", "hopper_ddpg", "hopper_sac")
         for one in read_file(RESULTS / f"c948cac9ea/profile-{name}-full.jsonl")
         if one.contestant == "cuda"
     ]
-    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times slower" in analytic.SLOWER_ON_ONE
-
-
-def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
-    skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners.list(MACHINE.device("cpu"))}[2]
-    assert skipped.value == 0.61  # "one call takes 0.61 s, too long for the preset"
-    assert skipped.source == "measured"
-    assert "one call takes 0.61 s" in skipped.rests_on.description
-    assert "at least" in skipped.rests_on.description
-
-
-def test_nothing_is_carried_on_across_a_skipped_cell():
-    def two_threads(batch):
-        return measured(with_batch(HOPPER, batch)).learners.list(MACHINE.device("cpu"))[1].step
-
-    assert two_threads(300).value > 0.5
-    assert two_threads(4096).value >= 0.61
-    assert two_threads(64).value < 0.003  # between 32 and 128, which were timed
-    assert two_threads(64).factor < 2
-
-
-def test_a_skipped_cell_that_was_timed_after_all_is_as_timed(records):
-    name = "hopper_ddpg"
-    skipped = next(one for one in records if one.seconds_at_least and one.options["workload"] == name)
-    timed = dataclasses.replace(
-        skipped, status="ok", reason=None, median_seconds=0.004, low_seconds=0.0039, high_seconds=0.0041
-    )
-    table = of_records([*records, timed], KEY, HOPPER)
-    assert table.time("learner step", skipped.batch, 2).value == pytest.approx(0.004)
-    assert of_records(records, KEY, HOPPER).time("learner step", skipped.batch, 2).value == skipped.seconds_at_least
+    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times slower" in laws.SLOWER_ON_ONE
 
 
 # S8: more threads do not always help
@@ -207,18 +184,6 @@ def test_doubt_grows_with_the_distance_from_the_cores_that_were_timed():
     assert processes == sorted(processes)
 
 
-def test_thread_counts_between_recorded_ones_are_interpolated():
-    known = {1: parts_time(8.0), 4: parts_time(2.0)}
-    assert over_count(known, 2, "n").value == pytest.approx(4.0)
-    assert over_count(known, 2, "n").source == "interpolated"
-    assert over_count(known, 4, "n") is known[4]
-    assert over_count(known, 5, "n") is None
-
-
-def parts_time(seconds):
-    return analytic.law(seconds, 1.1, "").resting_on(source="measured")
-
-
 # Learners that share a batch
 
 
@@ -236,7 +201,7 @@ def test_equal_accelerators_share_a_batch_and_exchange_gradients():
                 assert one.cores == count
                 assert "nothing here has run it" in one.step.rests_on.description
                 assert one.step.rests_on.id == shared[1].step.rests_on.id
-                assert one.step.factor >= analytic.GPU_FACTOR
+                assert one.step.factor >= laws.GPU_FACTOR
 
 
 def test_gradients_go_around_a_ring_of_links_or_through_the_host():
@@ -250,7 +215,7 @@ def test_gradients_go_around_a_ring_of_links_or_through_the_host():
         parts = unmeasured(with_device(U200, gpu1, *links))
         return parts.learners.exchange_seconds(U200.device("gpu"), 2), parts
 
-    nbytes = 4.0 * sum(size.parameters for size in analytic.networks(HOPPER).values())
+    nbytes = 4.0 * sum(size.parameters for size in networks(HOPPER).values())
     through, parts = exchange(same)
     there = parts.platform.transfer_seconds("gpu", "cpu", nbytes)
     assert through == pytest.approx(there + parts.platform.transfer_seconds("cpu", "gpu", nbytes))
@@ -281,7 +246,7 @@ def test_actor_and_critic_on_two_devices_take_the_larger_part_and_what_they_send
 def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("part,device,devices,us\nlearner,gpu0,1,900\nlearner,gpu0,2,500\n")
-    parts = unmeasured(H200, own=Own.read(path).at(HOPPER.learner.batch))
+    parts = unmeasured(H200, own=StatedTimes.read(path).at(HOPPER.learner.batch))
     shared = {one.devices: one.step for one in parts.learners.list(H200.device("gpu0"))}
     assert (shared[1].value, shared[2].value) == (900e-6, 500e-6)
     assert (shared[1].source, shared[2].source) == ("measured", "measured")
@@ -303,6 +268,17 @@ def test_evidence_is_read_once_and_anew_where_a_file_has_changed(tmp_path):
     with Writer(path) as writer:
         writer.append(dataclasses.replace(changed, utc=now(), **longer))
     assert evidence(tmp_path)[KEY].table(CARTPOLE).time("learner step", 64).value > 2 * timed
+
+
+def test_of_other_machines_profiles_and_sentinels_alone_are_read(tmp_path):
+    shutil.copy(RESULTS / KEY / "profile-cartpole_dqn-quick.jsonl", tmp_path)
+    known = evidence(tmp_path)[KEY].table(CARTPOLE)
+    other = tmp_path / "quick.jsonl"
+    other.write_text('{"primitive":"sum_tree"}\n')  # no record, of which nothing asks here
+    table = tables(U200, CARTPOLE, tmp_path)[1]
+    assert (table.machine_key, table.rows) == (KEY, known.rows)
+    other.write_text('{"primitive":"training"}\n')
+    assert tables(U200, CARTPOLE, tmp_path) == (None, None)
 
 
 def test_a_link_that_leads_nowhere_is_named_with_a_remedy(tmp_path, capsys):

@@ -7,10 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from dse.times import tree_cost_model
-from dse.times.tree_cost_model import Family, Point
-from dse.times.tree_times import Question, Table
-from dse.times.tree_variants import Configuration
+from dse.times import cost_model
+from dse.times.cost_model import Family, Point
+from dse.times.tree_times import Configuration, Question, Table
 from dse.tree import answer
 from tests.unit.test_recommend import FANOUTS, records, true_step
 
@@ -58,10 +57,10 @@ def test_between_noisy_cells_of_a_law_with_a_knee_choices_cost_little_and_interv
             regrets.append([truth[fanout] / min(truth.values()) - 1 for fanout in (choice, 8, 16)])
             for fanout, seconds in truth.items():
                 time = table.step(Configuration("numba", fanout, 1), question)
-                assert time.basis == "interpolated"
-                inside.append(time.low_seconds <= seconds <= time.high_seconds)
+                assert time.time.source == "interpolated"
+                inside.append(time.time.low <= seconds <= time.time.high)
                 apart.append(abs(math.log(seconds / time.seconds)) <= 1.96 * time.own_sigma)
-                widths.append(time.high_seconds / time.low_seconds)
+                widths.append(time.time.high / time.time.low)
     chosen, eight, sixteen = np.transpose(regrets)
     assert np.median(chosen) <= 0.02
     assert chosen.max() <= KNEE - 1
@@ -103,11 +102,11 @@ def test_a_cell_that_took_twice_as_long_with_a_wide_interval_hardly_moves_what_l
 def test_elements_of_an_update_share_the_groups_of_their_leaves_and_those_of_a_draw_do_not():
     shared = dataclasses.replace(DRAW, op="update", shares=True)
     few, many = (Point(1_000, 16, batch, 1.0) for batch in (1, 100_000))
-    line, level = tree_cost_model.FEATURES.index("line"), tree_cost_model.FEATURES.index("level")
-    assert tree_cost_model.features(few, shared)[level] == pytest.approx(3)
-    assert tree_cost_model.features(many, shared)[level] == pytest.approx(63 + 4 + 1)
-    assert tree_cost_model.features(many, DRAW)[level] == 3 * 100_000
-    assert tree_cost_model.features(many, DRAW)[line] == 100_000 * (1 + 2 + 2)
+    line, level = cost_model.FEATURES.index("line"), cost_model.FEATURES.index("level")
+    assert cost_model.features(few, shared)[level] == pytest.approx(3)
+    assert cost_model.features(many, shared)[level] == pytest.approx(63 + 4 + 1)
+    assert cost_model.features(many, DRAW)[level] == 3 * 100_000
+    assert cost_model.features(many, DRAW)[line] == 100_000 * (1 + 2 + 2)
 
 
 def test_a_fit_weighs_cells_by_their_relative_errors():
@@ -115,7 +114,7 @@ def test_a_fit_weighs_cells_by_their_relative_errors():
     rng = random.Random(1)
     points = [Point(n, k, b, 1e-7 * b * math.log(n) / math.log(k) + 1e-6) for n, k, b in SHAPES]
     points += [Point(10**7, 2, 10**6, factor) for factor in (1.0, 3.0)]
-    model = tree_cost_model.fit(
+    model = cost_model.fit(
         DRAW, [dataclasses.replace(p, seconds=p.seconds * math.exp(rng.gauss(0, 0.02))) for p in points]
     )
     small = [abs(math.log(model.predict(p.capacity, p.fanout, p.batch) / p.seconds)) for p in points if p.batch == 1]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from impls.training.clock import scaling_factor
 
 from ..solver.problem import ProblemError
-from .between import FlatThenLinear
+from .curves import FlatThenLinear
 
 
 @dataclass(frozen=True)

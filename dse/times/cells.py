@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from impls.terminal import plural
 from impls.training import Workload, identity, load
 from impls.training import names as shipped_names
 from impls.training.settings import of_stated
-from impls.training.weights import step_macs
 from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
@@ -29,11 +28,22 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import LOAD, Record, RecordError, how_to_measure, in_order, read_folder, read_machine, twins
-from .between import carried, over_batch
-from .tree_times import Question, Table
-from .tree_variants import Configuration
-from .whole_runs import (
+from ..records import (
+    LOAD,
+    SENTINEL,
+    Record,
+    RecordError,
+    how_to_measure,
+    in_order,
+    parse,
+    read_folder,
+    read_machine,
+    select,
+    twins,
+)
+from .curves import carried, over_batch
+from .tree_times import Configuration, Question, Table
+from .whole import (
     BESIDE,
     REFERENCE,
     Beyond,
@@ -50,8 +60,8 @@ from .whole_runs import (
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
-TRAINING = "training"
-"""The primitive of a part of a profile."""
+TRAINING, TRAINING_AGAIN = "training", "training_again"
+"""The primitives of a part of a profile, and of its A/A twin."""
 LEARNED = ("training run", "learners step")
 """Primitives of gradient steps by one learner or several, while actors act and while they stand still."""
 FLAT, STATE_DICT = "flat", "state dict"
@@ -99,13 +109,20 @@ class PerformanceTable:
     made: tuple[Record, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
-        """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
+        """Return rows of a part alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
         cells: dict[tuple[int, int], list[Row]] = {}
-        for row in self.rows:
-            wanted = row.what == what and row.beside in ("", "nothing") and not (is_timed and row.skipped)
-            if wanted and threads in (None, row.threads):
+        for row in self._rows_alone.get(what, ()):
+            if threads in (None, row.threads) and not (is_timed and row.skipped):
                 cells.setdefault((row.threads, row.batch), []).append(row)
         return cells
+
+    @functools.cached_property
+    def _rows_alone(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if row.beside in ("", "nothing"):
+                found.setdefault(row.what, []).append(row)
+        return found
 
     def time(
         self, what: str, batch: int, threads: int = 1, evidence_id: str = "", shape: Shape | None = None, **options: Any
@@ -114,34 +131,39 @@ class PerformanceTable:
 
         ``shape``: a law in B, up to a factor, for what was measured at one B alone; without it another B has no time.
         """
-        by_batch = {
-            size: [row for row in rows if all(row.options.get(key) == value for key, value in options.items())]
-            for (_, size), rows in self.alone(what, threads, is_timed=False).items()
-        }
-        cells = {size: _merged([row.time for row in rows]) for size, rows in by_batch.items() if rows}
-        skipped = {size for size, rows in by_batch.items() if rows and rows[0].skipped}
-        cells = _without_far(cells, skipped, batch)
+        cells, skipped = dict[int, Estimate](), set[int]()
+        for (_, size), every in self.alone(what, threads, is_timed=False).items():
+            rows = [row for row in every if all(row.options.get(key) == value for key, value in options.items())]
+            if rows:
+                cells[size] = _merged([row.time for row in rows])
+                skipped |= {size} if rows[0].skipped else set()
+        near = {max((size for size in cells if size <= batch), default=0), min(filter(batch.__le__, cells), default=0)}
+        # Of those that were skipped for their length only the nearest to B on either side say something; where the
+        # nearest was skipped, nothing is carried on across it from those that were timed.
+        cells = {size: cell for size, cell in cells.items() if size not in skipped or size in near}
         end = min(cells, key=lambda size: abs(math.log(size / batch)), default=0)
         if end in skipped and not min(cells) <= batch <= max(cells):  # a fit would lie far below what it took
             return carried(cells[end], math.sqrt(batch / end), evidence_id or what)
         if len(cells) == 1 and batch not in cells:
-            ((size, cell),) = cells.items()
-            return carried(cell, shape(batch) / shape(size), evidence_id or what) if shape else None
+            return carried(cells[end], shape(batch) / shape(end), evidence_id or what) if shape else None
         return over_batch(cells, batch, evidence_id or what) if cells else None
 
     def notes(self, command: str) -> Iterator[Note]:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
-        last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
-        profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.facts]
+        last = {
+            record.cell: record
+            for record in in_order(record for record in self.made if record.primitive in (TRAINING, BESIDE))
+        }
+        profile = [record for record in last.values() if record.primitive == TRAINING or "profile" in record.facts]
         # A cell counts whichever preset measured it last; an older record tells none, so its profile counts as whole.
-        presets = [one.facts.get("profile") or {"cells": 0} for one in profile]
+        presets = [record.facts.get("profile") or {"cells": 0} for record in profile]
         least = min(presets, key=lambda preset: preset["cells"], default={"cells": 0})
         if len(profile) < least["cells"]:
             how = f"{command} --preset {least['preset']}"
             yield Note(
                 "profile_is_unfinished", {"measured": len(profile), "cells": least["cells"], "how": how}, "warning"
             )
-        if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
+        if loads := [record.machine[LOAD] for record in last.values() if LOAD in record.machine]:
             disturbed = {"disturbed": len(loads), "records": len(last), "load": max(loads), "how": command}
             yield Note("profile_was_disturbed", disturbed, "warning")
 
@@ -175,68 +197,48 @@ class PerformanceTable:
     def tree(
         self, configuration: Configuration, op: str, capacity: int, batch: int, evidence_id: str
     ) -> Estimate | None:
-        """Seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""
-        return self._known_trees(configuration, op, capacity, batch, evidence_id)
-
-    @functools.cached_property
-    def _known_trees(self) -> Callable[[Configuration, str, int, int, str], Estimate | None]:
-        return functools.cache(self._tree)  # each execution mode asks for the same
-
-    def _tree(
-        self, configuration: Configuration, op: str, capacity: int, batch: int, evidence_id: str
-    ) -> Estimate | None:
-        key = (configuration.contestant, configuration.threads)
-        own = None
+        """Return seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""
+        what, threads, own = f"{configuration.contestant} {op}", configuration.threads, None
         if not configuration.options:
-            own = self.time(
-                f"{key[0]} {op}", batch, key[1], evidence_id, fanout=configuration.fanout, capacity=capacity
-            )
+            own = self.time(what, batch, threads, evidence_id, fanout=configuration.fanout, capacity=capacity)
         if self.trees is None or (own and own.source != "extrapolated"):
             return own
-        swept = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
+        swept = self.trees.call(configuration, op, Question(capacity, batch, 0.0, threads))
         return swept.time.resting_on(id=evidence_id) if swept else own
-
-
-def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch: int) -> dict[int, Estimate]:
-    """Cells without those that were skipped for their length, but for the nearest to B on either side.
-
-    Where the nearest was skipped, nothing is carried on across it from those that were timed.
-    """
-    near = {max((size for size in cells if size <= batch), default=0), min(filter(batch.__le__, cells), default=0)}
-    return {size: cell for size, cell in cells.items() if size not in skipped or size in near}
-
-
-def read(results: Path, machine_key: str, workload: Workload, called: str = "") -> PerformanceTable:
-    """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
-    known = evidence(results, machine_key)
-    if machine_key not in known:
-        known = evidence(results)
-        profile = how_to_measure(f"profile --workload {shlex.quote(called or workload.name)}")
-        raise RecordError(
-            f"{results}: no records of machine {machine_key}, only of {', '.join(known)}; {where(machine_key)}{profile}"
-            "; or take the line machine_key out of the platform file, then models answer"
-        )
-    return known[machine_key].table(workload)
 
 
 def tables(
     platform: Platform, workload: Workload, results: Path, called: str = ""
 ) -> tuple[PerformanceTable | None, PerformanceTable | None]:
-    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records.
+    """Return (records of this very machine, a profile made elsewhere).
 
-    Of several machines, the one that timed the environment step most surely.
+    Of several machines elsewhere, the one that timed the environment step most surely. RecordError where a probed
+    machine has no records; where it has no profile of the workload, rows are empty.
     """
-    if platform.machine_key:
-        return read(results, platform.machine_key, workload, called), None
-    try:
-        elsewhere = [known.profile(workload) for known in evidence(results).values()]
-    except RecordError:
-        return None, None
-    return None, min((table for table in elsewhere if table.rows), key=_doubt, default=None)
+
+    def error_bound(table: PerformanceTable) -> float:
+        step = table.time("actor step", 1, 1)
+        return step.factor if step else math.inf
+
+    key = platform.machine_key
+    if not key:
+        try:
+            elsewhere = [known.profile(workload) for known in evidence(results, PROFILES).values()]
+        except RecordError:
+            return None, None
+        return None, min((table for table in elsewhere if table.rows), key=error_bound, default=None)
+    known = evidence(results, key)
+    if key not in known:
+        profile = how_to_measure(f"profile --workload {shlex.quote(called or workload.name)}")
+        raise RecordError(
+            f"{results}: no records of machine {key}, only of {', '.join(evidence(results))}; {where(key)}{profile}; "
+            "or take the line machine_key out of the platform file, then models answer"
+        )
+    return known[key].table(workload), None
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class MachineRecords:
     """The evidence of one machine; what tables of several workloads share is worked out once."""
 
     machine_key: str
@@ -251,87 +253,132 @@ class Known:
         return dataclasses.replace(made, workload=workload.name if profiled else "", differs=differs)
 
     def profile(self, workload: Workload) -> PerformanceTable:
-        """The table of a workload's parts alone: what another machine's records are asked for."""
+        """Return the table of a workload's parts alone: what another machine's records are asked for."""
         profiled, differs = _profiled(self._workloads, workload)
-        return PerformanceTable(
-            self.machine_key, workload.name, differs, self._rows(profiled) if profiled else (), None
-        )
+        rows = self._rows(profiled) if profiled else ()
+        return PerformanceTable(self.machine_key, workload.name, differs, rows, None)
 
     @functools.cached_property
     def _workloads(self) -> dict[tuple[str, str], Workload | None]:
         """By (name, identity) each profiled workload, as far as records tell."""
-        return workloads(record for record in self.records if record.primitive == "training")
+        return workloads(record for record in self.records if record.primitive == TRAINING)
 
     @functools.cached_property
     def _changes(self) -> Drift:
         return drift(self.records)
 
     @functools.cached_property
-    def _whole(self) -> dict[str, tuple[Whole, ...]]:
-        return whole_runs(self.records, self._changes)
-
-    @functools.cached_property
-    def _trees(self) -> Table | None:
+    def _shared(self) -> tuple[dict[str, tuple[Whole, ...]], Table | None, tuple[Record, ...], float]:
+        """What all tables share: runs timed whole by workload, trees, gradient steps in runs, and the noise floor."""
         try:
-            return Table(self.records)
+            trees = Table(self.records)
         except RecordError:
-            return None
+            trees = None
+        learned = tuple(record for record in self.records if record.primitive in LEARNED and record.median_seconds)
+        floor = stats.noise_floor(twins(self.records, TRAINING))
+        return whole_runs(self.records, self._changes), trees, learned, floor
 
     @functools.cached_property
     def _of(self) -> Callable[[str], PerformanceTable]:
         return functools.cache(self._made)  # workloads that differ in what a profile leaves free share one
 
     def _made(self, profiled: str) -> PerformanceTable:
-        """The tables of a profile; without rows where ``profiled`` is ""."""
-        rows = self._rows(profiled) if profiled else ()
-        own = math.exp(stats.noise_floor(twins(self.records, "training")))
-        others = {key: runs for key, runs in self._whole.items() if key != profiled}
+        """Make the tables of a profile; without rows where ``profiled`` is ""."""
+        runs, trees, learned, floor = self._shared
+        others = {key: known for key, known in runs.items() if key != profiled}
 
         def alone(key: str) -> Times:
             return PerformanceTable("", "", (), self._rows(key), None).time
 
-        names = sorted({one.learner for runs in others.values() for one in runs})
-        over = {name: known for name in names if (known := beyond(others, alone, name, own))}
-        runs, every = timed(self.records, profiled), self._whole.get(profiled, ())
-        whole, several = (tuple(one for one in every if bool(one.how) == of) for of in (False, True))
-        learned = tuple(one for one in self.records if one.primitive in LEARNED and one.median_seconds)
-        own_records = tuple(one for one in self.records if one.options.get("identity") == profiled)
-        parts = self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several, own_records
-        return PerformanceTable(*parts)
+        names = sorted({run.learner for known in others.values() for run in known})
+        own = runs.get(profiled, ())
+        return PerformanceTable(
+            self.machine_key,
+            "",
+            (),
+            self._rows(profiled) if profiled else (),
+            trees,
+            tuple(run for run in own if not run.how),
+            {name: known for name in names if (known := beyond(others, alone, name, math.exp(floor)))},
+            timed(self.records, profiled),
+            learned,
+            tuple(run for run in own if run.how),
+            tuple(record for record in self.records if record.options.get("identity") == profiled),
+        )
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
-        return tuple(_rows(self.records, profiled, self._changes))
+        """Make the rows of a profile. A cell that was skipped for its length has its call's, unless timed too."""
+        own = [record for record in self.records if record.options.get("identity") == profiled]
+        timed, rows = {_cell(record) for record in own if record.median_seconds}, []
+        for record in own:
+            cell, at_least = _cell(record), record.seconds_at_least
+            seconds = record.median_seconds or (0.0 if cell in timed else at_least)
+            if not seconds or record.primitive not in (TRAINING, TRAINING_AGAIN):
+                continue
+            options = {"learner": REFERENCE, "environments": 1, **record.options}
+            if record.contestant == "weights":
+                options["kind"] = record.facts.get("weights", FLAT)
+            options |= {"capacity": record.capacity, "fanout": record.fanout}
+            low, high = record.low_seconds or seconds, record.high_seconds or seconds
+            factor = math.exp(self._changes.half_width(stats.log_sigma(low, high, 0.0)))
+            said = describe_origin(record) + (f"; {record.reason}: it takes that at least" if at_least else "")
+            time = Estimate.within(seconds, factor, Evidence(cell[0], "measured", said))
+            part = f"{record.contestant} {record.op}"
+            rows.append(Row(part, *cell[:4], options, time, bool(at_least)))
+        return tuple(rows)
 
 
-def evidence(results: Path, machine_key: str = "") -> Mapping[str, Known]:
-    """The evidence in a folder by machine, read anew only where a file has changed; of one machine alone where a key is
-    given and no more was asked for before. RecordError where there is none of any."""
+def evidence(results: Path, machine_key: str = "") -> Mapping[str, MachineRecords]:
+    """Return the evidence in a folder by machine, read anew only where a file has changed.
+
+    Of one machine alone where its key is given and no more was asked for before; of all machines their profiles
+    alone where ``PROFILES`` is. RecordError where there is none of any.
+    """
     files = [(path, path.stat()) for path in list_files(results, "**/*.jsonl")]
     state = tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in files)
-    for key in dict.fromkeys(("", machine_key)):
+    for key in (machine_key,) if machine_key == PROFILES else ("", machine_key):
         if (results, state, key) in _READ:
             return _READ[results, state, key]
+    if machine_key == PROFILES:
+        read = [record for path, _ in files for record in _read_profiles(path)]
+        sentinels = [record for record in read if record.primitive == SENTINEL and LOAD not in record.machine]
+        found = [*select(record for record in read if record.primitive != SENTINEL), *sentinels]
+    else:
+        found = read_machine(results, machine_key) if machine_key else read_folder(results)
     own: dict[str, list[Record]] = {}
-    for record in read_machine(results, machine_key) if machine_key else read_folder(results):
+    for record in found:
         own.setdefault(record.machine_key, []).append(record)
     while len(_READ) >= MOST_READ:
         _READ.pop(next(iter(_READ)))
-    return _READ.setdefault((results, state, machine_key), {key: Known(key, own[key]) for key in sorted(own)})
+    return _READ.setdefault((results, state, machine_key), {key: MachineRecords(key, own[key]) for key in sorted(own)})
 
 
-_READ: dict[tuple[Path, tuple[Any, ...], str], Mapping[str, Known]] = {}
+def _read_profiles(path: Path) -> Iterator[Record]:
+    """Read the records of a file that are of a profile or of a sentinel, with their run; no other line is parsed."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line for line in file if line[-1] == "\n"]  # not a torn last one
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: cannot be read ({error})") from None
+    run, record = 1, None
+    for number, line in enumerate(lines, 1):
+        if '"run"' in line:
+            run, record = number, None
+        if '"training"' in line or '"sentinel"' in line or '"training_again"' in line:
+            before = record or (parse(lines[run - 1], f"{path}:{run}") if run < number else None)
+            record = parse(line, f"{path}:{number}", before)
+            yield record
+
+
+_READ: dict[tuple[Path, tuple[Any, ...], str], Mapping[str, MachineRecords]] = {}
 MOST_READ = 2  # folders, or machines of them, of which the evidence is kept
-
-
-def _doubt(table: PerformanceTable) -> float:
-    """The error bound of the environment step of one process, a factor."""
-    step = table.time("actor step", 1, 1)
-    return step.factor if step else math.inf
+PROFILES = "profiles"
+"""In place of a machine's key: the profiles of all machines, and by how much these change."""
 
 
 def of_records(records: Sequence[Record], machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables that records in memory make for a workload."""
-    return Known(machine_key, records).table(workload)
+    return MachineRecords(machine_key, records).table(workload)
 
 
 def _profiled(there: Mapping[tuple[str, str], Workload | None], workload: Workload) -> tuple[str, tuple[str, ...]]:
@@ -358,42 +405,12 @@ def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
             yield path + field.name
 
 
-def _cell(record: Record) -> tuple[Any, ...]:
-    """What was timed, whatever came of it and in whichever of a run's twins."""
-    beside = record.options.get("beside", ""), record.options.get("cores", "")
-    return record.options.get("identity"), _what(record), record.batch, record.threads, beside
-
-
-def _what(record: Record) -> str:
+def _cell(record: Record) -> tuple[str, int, int, str, str]:
+    """Return what was timed, whatever came of it and in whichever of a run's twins: the last two, what ran beside."""
     options = record.options
     by = str(options.get("learner", REFERENCE)), int(options.get("environments", 1))
-    return what_of(_part(record), *by)
-
-
-def _part(record: Record) -> str:
-    return f"{record.contestant} {record.op}"
-
-
-def _rows(records: Sequence[Record], profiled: str, changes: Drift) -> Iterable[Row]:
-    """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
-    own = [record for record in records if record.options.get("identity") == profiled]
-    timed = {_cell(record) for record in own if record.median_seconds}
-    for record in own:
-        if record.primitive not in ("training", "training_again"):
-            continue
-        what, skipped = _what(record), record.seconds_at_least
-        seconds = record.median_seconds or skipped
-        if seconds and (record.median_seconds or _cell(record) not in timed):
-            options = {"learner": REFERENCE, "environments": 1, **record.options}
-            if record.contestant == "weights":
-                options["kind"] = record.facts.get("weights", FLAT)
-            options |= {"capacity": record.capacity, "fanout": record.fanout}
-            low, high = record.low_seconds or seconds, record.high_seconds or seconds
-            factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))
-            told = describe_origin(record) + (f"; {record.reason}: it takes that at least" if skipped else "")
-            time = Estimate.within(seconds, factor, Evidence(what, "measured", told))
-            beside = str(record.options.get("beside", ""))
-            yield Row(_part(record), what, record.batch, record.threads, beside, options, time, bool(skipped))
+    what = what_of(f"{record.contestant} {record.op}", *by)
+    return what, record.batch, record.threads, str(options.get("beside", "")), str(options.get("cores", ""))
 
 
 def _merged(times: Sequence[Estimate]) -> Estimate:
@@ -419,39 +436,3 @@ def workloads(records: Iterable[Record]) -> dict[tuple[str, str], Workload | Non
     shipped = {name: load(name) for name in {name for name, _ in held}.intersection(shipped_names())}
     known = {key: workload or shipped.get(key[0]) for key, workload in held.items()}
     return {key: workload if workload and identity(workload) == key[1] else None for key, workload in known.items()}
-
-
-@dataclass(frozen=True)
-class ProductBound:
-    """A gradient step of B records, and how many products of [H, H] and [H, B] it takes, each in ``product_seconds``.
-
-    Narrow first and last layers count by their multiply-adds, as if they were as fast.
-    """
-
-    workload: str
-    learner: str
-    batch: int
-    step_seconds: float
-    product_seconds: float
-    products: float
-
-    @property
-    def share(self) -> float:
-        """The share of the step that products take: no step of the same kernel is faster than that part."""
-        return self.products * self.product_seconds / self.step_seconds
-
-
-def product_bounds(measurements: Sequence[Record]) -> list[ProductBound]:
-    """Return the bound of each workload whose product was timed, by its newest records."""
-    newest: dict[tuple[str, str, str, str, int], Record] = {}
-    for record in in_order(measurements):
-        if record.primitive == "training" and record.median_seconds and record.threads == 1:
-            name, own, learner = (str(record.options.get(one)) for one in ("workload", "identity", "learner"))
-            newest[name, own, learner, record.contestant, record.batch] = record
-    bounds, told = [], workloads(newest.values())
-    for (workload, own, learner, contestant, batch), product in sorted(newest.items()):
-        step, known = newest.get((workload, own, learner, "learner", batch)), told.get((workload, own))
-        if contestant == "product" and step and known:
-            products = step_macs(known) / known.network.hidden[-1] ** 2
-            bounds.append(ProductBound(workload, learner, batch, step.seconds, product.seconds, products))
-    return bounds

@@ -15,7 +15,7 @@ seconds of a gradient step.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,31 +97,31 @@ class Beyond:
 
 def whole_runs(records: Sequence[Record], changes: Drift) -> dict[str, tuple[Whole, ...]]:
     """By the identity of a workload its runs that were timed whole; of several of one shape the latest."""
-    learning = {one.options.get("identity"): one.batch for one in records if one.op == "learning"}
+    learning = {record.options.get("identity"): record.batch for record in records if record.op == "learning"}
     found: dict[str, dict[tuple[object, ...], Whole]] = {}
-    for one in in_order(filter(is_whole, records)):
-        identity, by = str(one.options.get("identity")), str(one.options.get("learner", REFERENCE))
+    for record in in_order(filter(is_whole, records)):
+        identity, by = str(record.options.get("identity")), str(record.options.get("learner", REFERENCE))
         # The record of a loop that was timed among trees has no batch: it is that of their learning.
-        batch = learning.get(identity, 0) if one.primitive == "serial_step" else one.batch
-        arrangement, policy = str(one.options.get("arrangement", "serial")), str(one.options.get("policy", by))
+        batch = learning.get(identity, 0) if record.primitive == "serial_step" else record.batch
+        arrangement, policy = str(record.options.get("arrangement", "serial")), str(record.options.get("policy", by))
         actors, environments, interval = (
-            int(one.options.get(key, 1)) for key in ("actors", "environments", "update_interval")
+            int(record.options.get(key, 1)) for key in ("actors", "environments", "update_interval")
         )
-        how = combined(**{key: one.options[key] for key in SEVERAL if key in one.options})
+        how = combined(**{key: record.options[key] for key in SEVERAL if key in record.options})
         shape = arrangement, by, policy, actors, environments, batch, interval
-        sigma = stats.log_sigma(one.low_seconds or one.seconds, one.high_seconds or one.seconds, 0.0)
-        evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", describe_origin(one))
-        time = Estimate.within(one.seconds, math.exp(changes.half_width(sigma)), evidence)
+        sigma = stats.log_sigma(record.low_seconds or record.seconds, record.high_seconds or record.seconds, 0.0)
+        evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", describe_origin(record))
+        time = Estimate.within(record.seconds, math.exp(changes.half_width(sigma)), evidence)
         if batch:
             found.setdefault(identity, {})[*shape, how] = Whole(*shape, time, how)
     return {identity: tuple(runs.values()) for identity, runs in found.items()}
 
 
-def is_whole(one: Record) -> bool:
+def is_whole(record: Record) -> bool:
     """Whether a record is of a whole run, with the ratio of its workload kept."""
-    serial = one.primitive in ("training", "serial_step") and (one.contestant, one.op) == ("loop", "step")
-    several = (one.primitive, one.op, one.options.get("ratio")) == (BESIDE, "rate", "kept")
-    return bool(one.median_seconds) and (serial or several)
+    serial = record.primitive in ("training", "serial_step") and (record.contestant, record.op) == ("loop", "step")
+    several = (record.primitive, record.op, record.options.get("ratio")) == (BESIDE, "rate", "kept")
+    return bool(record.median_seconds) and (serial or several)
 
 
 def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], by: str, own: float) -> Beyond | None:
@@ -130,11 +130,11 @@ def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], 
     ``alone``: times of a workload's parts, by its identity; ``own``: the error bound of a loop's own time, a factor.
     """
     ratios = [
-        one.time.value / parts
+        run.time.value / parts
         for identity, runs in loops.items()
-        for one in runs
-        if (one.arrangement, one.learner, one.policy) == ("serial", by, by)
-        and (parts := _sum_of_parts(alone(identity), one))
+        for run in runs
+        if (run.arrangement, run.learner, run.policy) == ("serial", by, by)
+        and (parts := _sum_of_parts(alone(identity), run))
     ]
     if not ratios:
         return None
@@ -182,7 +182,7 @@ class Timed:
     told: str
 
     @property
-    def slower(self) -> tuple[float, float]:
+    def slowdowns(self) -> tuple[float, float]:
         """(c_l, c_a): the slowdowns of learner and actors that run concurrently, from 1 to 2."""
         pairs = zip(self.beside, (self.learner, self.turn), strict=True)
         learner, actor = (min(MOST_SLOWER, max(1.0, both / alone)) for both, alone in pairs)
@@ -200,55 +200,49 @@ class Timed:
         ``learner``, ``turns``, ``keeper``: the same alone. ``crowd``: A where there are more processes than cores, else
         0.
         """
-        c_l, c_a = self.slower
+        c_l, c_a = self.slowdowns
         if not crowd:
             return learner + turns * c_a * (1 - 1 / c_l), turns + learner * c_l * (1 - 1 / c_a), keeper
         work = (learner + keeper + crowd * turns) / self.cores
         longer = max(1.0, work / max(learner, turns, keeper))
         return learner * longer, turns * longer, keeper * longer
 
-    def hand_over(self, crowd: int) -> float:
+    def handoff_seconds(self, crowd: int) -> float:
         """Seconds that a gradient step with a kept ratio took beyond its longest side; 0 where it took less."""
         turns = self.turn * self.interval / (self.actors * self.environments)
         return max(0.0, self.kept - max(self.sides(self.learner, turns, self.keeper, crowd)))
 
 
 def timed(records: Iterable[Record], profiled: str) -> tuple[Timed, ...]:
-    """The runs of a workload, by its identity, whose parts were timed; the latest record of a part counts."""
+    """Return the runs of a workload, by its identity, whose parts were timed; the latest record of a part counts."""
     cells: dict[tuple[Any, ...], dict[tuple[str, str], Record]] = {}
-    for one in records:
-        if one.primitive == BESIDE and one.median_seconds and one.options.get("identity") == profiled:
-            if one.options.get("learners", 1) == 1:
-                shape = tuple(one.options.get(key) for key in _SHAPE)
-                known = cells.setdefault(shape, {})
-                key = (str(one.options.get("ratio")), one.op)
-                if key not in known or known[key].utc <= one.utc:
-                    known[key] = one
-    return tuple(_timed(cells))
-
-
-def _timed(cells: Mapping[tuple[Any, ...], Mapping[tuple[str, str], Record]]) -> Iterator[Timed]:
+    for record in records:
+        options = record.options
+        if record.primitive == BESIDE and record.median_seconds and options.get("identity") == profiled:
+            if options.get("learners", 1) == 1:
+                known = cells.setdefault(tuple(options.get(key) for key in _SHAPE), {})
+                key = (str(options.get("ratio")), record.op)
+                if key not in known or known[key].utc <= record.utc:
+                    known[key] = record
+    found = []
     for shape, known in cells.items():
-        if not all(("free", op) in known for op in _NEEDED):
-            continue
-        rate, learner, turn, period = (known["free", op] for op in _NEEDED)
-        kept, keepers = known.get(("kept", "rate")), [one for (_, op), one in known.items() if op == "keeper step"]
-        arrangement, implementation, policy, actors, environments, batch = shape
-        yield Timed(
-            arrangement=arrangement,
-            implementation=implementation,
-            policy=policy,
-            actors=actors,
-            environments=environments,
-            batch=batch,
-            learner=learner.seconds,
-            turn=turn.seconds,
-            beside=(rate.seconds, period.seconds),
-            keeper=min((one.seconds for one in keepers), default=0.0),
-            kept=kept.seconds if kept else 0.0,
-            interval=int(kept.options["update_interval"]) if kept else 1,
-            told=describe_origin(rate),
-        )
+        if all(("free", op) in known for op in _NEEDED):
+            rate, learner, turn, period = (known["free", op] for op in _NEEDED)
+            kept = known.get(("kept", "rate"))
+            keepers = [record.seconds for (_, op), record in known.items() if op == "keeper step"]
+            arrangement, implementation, policy, actors, environments, batch = shape
+            run = Timed(
+                *(arrangement, implementation, policy, actors, environments, batch),
+                learner=learner.seconds,
+                turn=turn.seconds,
+                beside=(rate.seconds, period.seconds),
+                keeper=min(keepers, default=0.0),
+                kept=kept.seconds if kept else 0.0,
+                interval=int(kept.options["update_interval"]) if kept else 1,
+                told=describe_origin(rate),
+            )
+            found.append(run)
+    return tuple(found)
 
 
 def nearest(
@@ -258,15 +252,15 @@ def nearest(
 
     A run with enough cores stands for no run without, as long as one of the other kind was timed.
     """
-    own = [one for one in runs if one.arrangement == arrangement]
+    own = [run for run in runs if run.arrangement == arrangement]
     if not own:
         return None
     wanted = crowded(arrangement, actors, cores)
 
-    def unlike(one: Timed) -> tuple[bool, int, float, float]:
-        by = (one.implementation != learner) * 2 + (one.policy != policy)
-        at_once = abs(math.log(one.environments / environments))
-        return (crowded(arrangement, one.actors, cores) != wanted), by, at_once, abs(math.log(one.actors / actors))
+    def unlike(run: Timed) -> tuple[bool, int, float, float]:
+        by = (run.implementation != learner) * 2 + (run.policy != policy)
+        at_once = abs(math.log(run.environments / environments))
+        return (crowded(arrangement, run.actors, cores) != wanted), by, at_once, abs(math.log(run.actors / actors))
 
     best = min(own, key=unlike)
     pairs = ((best.implementation, learner), (best.policy, policy), (best.environments, environments))

@@ -5,7 +5,7 @@ Letters: B batch, T threads.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from impls.terminal import plural
@@ -16,11 +16,9 @@ from ..estimate import Estimate
 from ..fpga import placement
 from ..fpga.points import BOUNDED
 from ..platforms import Device
-from . import analytic
-from .analytic import clock_of
-from .hardware import FLOAT_BYTES
-from .lookup import SCALING, Lookup
-from .whole_runs import REFERENCE, what_of
+from . import laws
+from .lookup import Lookup
+from .whole import REFERENCE, what_of
 
 NOT_RUN = "nothing here has run it"
 
@@ -40,12 +38,12 @@ class Learner:
     devices: int = 1
 
 
+@dataclass(eq=False)
 class LearnerTimes:
     """Gradient steps of what is asked about, each option with its evidence."""
 
-    def __init__(self, asked: Lookup) -> None:
-        self.asked = asked
-        self._learners: dict[str, list[Learner]] = {}
+    asked: Lookup
+    _learners: dict[str, list[Learner]] = field(default_factory=dict, init=False)
 
     def list(self, device: Device) -> list[Learner]:
         """Every option for gradient steps on a device; none where nothing fits it."""
@@ -54,8 +52,7 @@ class LearnerTimes:
         return self._learners[device.name]
 
     def _steps(self, device: Device) -> Iterator[Learner]:
-        own = self.asked.stated("learner", device)
-        if any(one.counts.get("devices", 1) == 1 for one in own):
+        if self.asked.stated("learner", device, 1):
             yield from self._own_learners(device)
         elif device.kind == "fpga":
             yield from self._fpga_learners(device)
@@ -65,9 +62,9 @@ class LearnerTimes:
             yield Learner("framework", step if is_recorded else self.asked.modeled(step, evidence_id), 1, {}, {})
         else:
             yield from self._cpu_learners(device)
-        if device.kind == "gpu" and len(self.asked.equal_devices(device)) > 1:
+        if device.kind == "gpu" and len(self.asked.equal_devices[device.name]) > 1:
             yield from self._split(device)
-        for count in range(2, len(self.asked.equal_devices(device)) + 1) if device.kind != "cpu" else ():
+        for count in range(2, len(self.asked.equal_devices[device.name]) + 1) if device.kind != "cpu" else ():
             yield from self._sharing(device, count)
 
     def _trains(self, device: Device) -> str:
@@ -77,7 +74,7 @@ class LearnerTimes:
     def _own_learners(self, device: Device) -> Iterator[Learner]:
         """Gradient steps as the user states them, on a processor by each number of threads."""
         evidence_id = self._trains(device)
-        for threads in range(1, self.asked.cores_of(device) + 1) if device.kind == "cpu" else (1,):
+        for threads in range(1, laws.cores_of(device) + 1) if device.kind == "cpu" else (1,):
             name = f"{plural(threads, 'thread')} of torch" if device.kind == "cpu" else "as stated"
             details = {"threads": threads} if device.kind == "cpu" else {}
             step = self.asked.time_stated(
@@ -87,7 +84,7 @@ class LearnerTimes:
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
         """Every number of threads of torch; other implementations as they were timed, the preferred one in any case."""
-        table, cores = self.asked.table_of(device), self.asked.cores_of(device)
+        table, cores = self.asked.table_of(device), laws.cores_of(device)
         timed = table.implementations("learner step") if table else ()
         for by in dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * self.asked.suits_preferred)):
             counts = table.threads(what_of("learner step", by)) if table else []
@@ -111,8 +108,8 @@ class LearnerTimes:
     def _law(self, device: Device, implementation: str, batch: int, threads: int = 1) -> Estimate:
         """A gradient step of an implementation on a processor or a GPU by its law alone."""
         if implementation == REFERENCE:
-            return analytic.learner(self.asked.cpu, device, self.asked.workload, batch, threads)
-        return analytic.compiled(device, self.asked.workload, batch)
+            return laws.learner(self.asked.cpu, device, self.asked.workload, batch, threads)
+        return laws.compiled(device, self.asked.workload, batch)
 
     def _by_pace(self, device: Device, law: Estimate, other: str) -> Estimate:
         """A law as many times slower as another implementation, where that was timed, took here than by its own law."""
@@ -121,7 +118,7 @@ class LearnerTimes:
             return law
         pace = known.value / self._law(device, other, self.asked.batch).value
         told = f"{law.rests_on.description}; times {pace:.2g}, as {other} took here: {known.rests_on.description}"
-        return analytic.law(law.value * pace, analytic.together(law.factor, known.factor), told)
+        return laws.law(law.value * pace, laws.together(law.factor, known.factor), told)
 
     @property
     def implementation(self) -> str:
@@ -136,7 +133,9 @@ class LearnerTimes:
     @property
     def implementations(self) -> tuple[str, ...]:
         """The implementations that the processor's learner may have, the reference first."""
-        return tuple(dict.fromkeys(one.details.get("implementation", REFERENCE) for one in self.list(self.asked.cpu)))
+        return tuple(
+            dict.fromkeys(learner.details.get("implementation", REFERENCE) for learner in self.list(self.asked.cpu))
+        )
 
     def _by_threads(self, device: Device, threads: int, by: str = REFERENCE) -> Estimate:
         """A gradient step that nobody timed: by a law alone, or from the most threads of torch that were timed."""
@@ -149,15 +148,17 @@ class LearnerTimes:
             known = self._timed_step(device, REFERENCE, before, evidence_id) if before else None
         if known is None or not before:
             return self.asked.modeled(self._by_pace(device, law, PREFERRED), evidence_id)
-        base = analytic.learner(self.asked.cpu, device, self.asked.workload, self.asked.batch, before)
-        factor = analytic.together(known.factor, analytic.THREADS_FACTOR, law.factor / base.factor)
-        description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.description}"
-        return self.asked.modeled(analytic.law(known.value * law.value / base.value, factor, description), evidence_id)
+        base = laws.learner(self.asked.cpu, device, self.asked.workload, self.asked.batch, before)
+        factor = laws.together(known.factor, laws.THREADS_FACTOR, law.factor / base.factor)
+        description = (
+            f"{threads} threads by {laws.SCALING}, from {before} as {known.source}: {known.rests_on.description}"
+        )
+        return self.asked.modeled(laws.law(known.value * law.value / base.value, factor, description), evidence_id)
 
     def _sharing(self, device: Device, count: int) -> Iterator[Learner]:
         """Gradient steps that n equal devices share, each B / n of the batch; none where no link joins them."""
         evidence_id, details = self._trains(device), {"devices": count}
-        entries = [one for one in self.asked.stated("learner", device) if one.counts.get("devices", 1) == count]
+        entries = self.asked.stated("learner", device, count)
         own = self.asked.own and self.asked.own.time(entries, f"{evidence_id}, {count} devices", self.asked.batch)
         if own:
             yield Learner(f"{count} devices, as stated", own, count, {}, details, count)
@@ -169,17 +170,17 @@ class LearnerTimes:
         step = self._by_one(device, evidence_id, share)
         if step is None:
             return
-        factor = max(step.factor, analytic.GPU_FACTOR)
+        factor = max(step.factor, laws.GPU_FACTOR)
         description = (
             f"{count} equal devices, each a batch of {share:,} ({step.rests_on.description}), and gradients "
             f"exchanged in {exchange * 1e6:.3g} us; {NOT_RUN}"
         )
-        law = analytic.law(step.value + exchange, factor, description, step.rests_on.assumed)
+        law = laws.law(step.value + exchange, factor, description, step.rests_on.assumed)
         yield Learner(f"{count} devices", self.asked.modeled(law, evidence_id), count, {}, details, count)
 
     def _by_one(self, device: Device, evidence_id: str, batch: int) -> Estimate | None:
         """A gradient step on a batch by one device, as stated or of a framework on a GPU."""
-        if any(one.counts.get("devices", 1) == 1 for one in self.asked.stated("learner", device)):
+        if self.asked.stated("learner", device, 1):
             return (
                 self.asked.time_stated("learner", device, 1, evidence_id, batch)
                 or next(iter(self._own_learners(device))).step
@@ -189,7 +190,7 @@ class LearnerTimes:
     def _by_framework(self, device: Device, batch: int) -> Estimate:
         """A gradient step of a framework on a GPU, as this machine's records have it, else by its model."""
         known = self.asked.table_of(device) and self.asked.time_recorded("cuda step", batch, 1, self._trains(device))
-        return known or analytic.learner(self.asked.cpu, device, self.asked.workload, batch)
+        return known or laws.learner(self.asked.cpu, device, self.asked.workload, batch)
 
     def _split(self, device: Device) -> Iterator[Learner]:
         """Gradient steps of which a device has the critics, another like it the policy [Hou2023, Fig. 3].
@@ -201,9 +202,9 @@ class LearnerTimes:
         alone = self._by_one(device, evidence_id, self.asked.batch)
         if alone is None or workload.has_choices or workload.network.kind == "convolution":
             return
-        first, second = self.asked.equal_devices(device)[:2]
-        states = 2 * FLOAT_BYTES * self.asked.batch * math.prod(workload.observation.stacked)
-        actions = FLOAT_BYTES * self.asked.batch * workload.action_size
+        first, second = self.asked.equal_devices[device.name][:2]
+        states = 2 * laws.FLOAT_BYTES * self.asked.batch * math.prod(workload.observation.stacked)
+        actions = laws.FLOAT_BYTES * self.asked.batch * workload.action_size
         traffic = self.asked.transfer_seconds(first, second, states) + self.asked.transfer_seconds(
             first, second, actions
         )
@@ -216,8 +217,8 @@ class LearnerTimes:
             f"({alone.rests_on.description}), and states, actions and their gradients sent in {traffic * 1e6:.3g} us; "
             f"{NOT_RUN}"
         )
-        factor = max(alone.factor, analytic.GPU_FACTOR)
-        law = analytic.law(share * alone.value + traffic, factor, description, alone.rests_on.assumed)
+        factor = max(alone.factor, laws.GPU_FACTOR)
+        law = laws.law(share * alone.value + traffic, factor, description, alone.rests_on.assumed)
         details = {"devices": 2, "split": True}
         yield Learner("2 devices, actor and critic", self.asked.modeled(law, evidence_id), 2, {}, details, 2)
 
@@ -226,8 +227,8 @@ class LearnerTimes:
 
         2 (n - 1) pieces of 1 / n pass each link of the ring [Patarasuk2009]; through the host all go there and back.
         """
-        nbytes = FLOAT_BYTES * sum(size.parameters for size in networks(self.asked.workload).values())
-        first, *others = self.asked.equal_devices(device)[:count]
+        nbytes = laws.FLOAT_BYTES * sum(size.parameters for size in networks(self.asked.workload).values())
+        first, *others = self.asked.equal_devices[device.name][:count]
         pairs = list(zip((first, *others), (*others, first), strict=True))
         if all(self._are_joined(*pair) for pair in pairs):
             return 2 * (count - 1) * max(self.asked.transfer_seconds(*pair, nbytes / count) for pair in pairs)
@@ -235,20 +236,22 @@ class LearnerTimes:
         there = max(self.asked.transfer_seconds(name, host, nbytes) for name in (first, *others))
         return there + max(self.asked.transfer_seconds(host, name, nbytes) for name in (first, *others))
 
-    def _are_joined(self, one: str, other: str) -> bool:
+    def _are_joined(self, name: str, other: str) -> bool:
         """Whether a link leads from a device to another without a device between."""
-        stated = self.asked.own and self.asked.own.hop(one, other, self.asked.batch_bytes, "")
-        return bool(stated) or any({link.source, link.target} == {one, other} for link in self.asked.platform.links)
+        stated = self.asked.own and self.asked.own.hop(name, other, self.asked.batch_bytes, "")
+        return bool(stated) or any({link.source, link.target} == {name, other} for link in self.asked.platform.links)
 
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
         slices, names = placement.slices_of(device), set[str]()
-        network, factor = analytic.network_of(self.asked.workload)
+        network, factor = laws.network_of(self.asked.workload)
         try:
-            designs = placement.learners(slices, network, self.asked.batch, clock_of(device), self.asked.rmms(device))
+            designs = placement.learners(
+                slices, network, self.asked.batch, laws.clock_of(device), self.asked.rmms(device)
+            )
         except ValueError:
             return
         for placed in designs:
-            design, step = placed.point.design, analytic.fpga_learner(device, placed, factor, self.asked.workload)
+            design, step = placed.point.design, laws.fpga_learner(device, placed, factor, self.asked.workload)
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
             name += f", placement {len(names)}" if name in names else ""
             names.add(name)
@@ -266,5 +269,5 @@ class LearnerTimes:
         A device without a memory of its own has them in the processor's.
         """
         home = device if device.memory else self.asked.cpu
-        kept = analytic.training_bytes(device, self.asked.workload, self.asked.batch)
+        kept = laws.training_bytes(device, self.asked.workload, self.asked.batch)
         return {f"{home.name}.memory_bytes": (depth + 1) * self.asked.batch * self.asked.transition_bytes + kept}

@@ -1,22 +1,241 @@
-"""Choose the fanout K where only a model answers, under the model's own doubt; and tell how large that doubt is.
+"""Cost models of a sum tree: what fills the cells nobody measured, and says how far off it is.
 
-Let t_K be the time of a step with fanout K at the asked N and B, r_K = ln(t_K / t_16), and d how often K must double or
-halve to be 16. The prior has K = 16 and no other fanout known: r_K is normal around 0 with standard deviation
-PRIOR_SIGMA d. The evidence is the r_K that the fitted models predict, with the error per doubling that such predictions
-had where capacities and batches were left out of the fit. From both follows the posterior, and the answer is the K of
-the least expected time, E[t_K / t_16] = exp(mean + sigma^2 / 2): 16 where nothing is known, for to try another K then
-costs more than it gains.
+Letters: N capacity, K fanout, B batch, h height, C nodes in a cache line.
 
-Letters: N capacity, K fanout, B batch.
+[Zhang2021, IV-C.5b] prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
+number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a fraction of a miss where
+the processor fetches whole lines. Here each line of a group costs one load from the cache that its level lives in, and
+a line from farther away costs at least as much as a nearer one; the other nodes of a group cost T_hit; heights are
+integers. Elements descend 64 at a time, so that misses of a block overlap: beside its lines, each level costs every
+block one wait, which is all there is to hide at B = 1.
+
+The fanout K is chosen under the model's own error (``FanoutModel``). Let t_K be the time of a step with fanout K at the
+asked N and B, r_K = ln(t_K / t_16), and d how often K must double or halve to be 16. The prior has K = 16 and no other
+fanout known: r_K is normal around 0 with standard deviation PRIOR_SIGMA d. The evidence is the r_K that the fitted
+models predict, with the error per doubling that such predictions had where capacities and batches were left out of the
+fit. From both follows the posterior, and the answer is the K of the least expected time, E[t_K / t_16] =
+exp(mean + sigma^2 / 2): 16 where nothing is known, for to try another K then costs more than it gains.
 """
 
+import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import impls
+from impls.levels import CACHE_LINE, level_sizes
 
 from .. import stats
-from .tree_cost_model import LEAST_POINTS, CostModel, Family, HeldOut, Part, Point, fit, printed_best_fanout
+
+Reals = NDArray[np.float64]
+
+LEAST_POINTS = 3  # below which there is no fit
+DEFAULT_CACHES = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+BLOCK = 64  # elements that descend together, whose misses overlap
+FEATURES = (
+    "line",
+    "line from beyond L1",
+    "line from beyond L2",
+    "line from memory",
+    "wait",
+    "wait for what lies beyond L1",
+    "wait for what lies beyond L2",
+    "wait for memory",
+    "other node",
+    "level",
+    "element",
+    "call",
+)
+"""What a call pays for. A line from memory counts in the first four: it costs what each nearer one costs, and more."""
+LINES, WAITS, OTHERS = slice(0, 4), slice(4, 8), 8
+FLOOR = {"line": 3, "wait": 7}
+"""Places in FEATURES of the costs that the memory floor tells too: of a line, and of a wait, from memory."""
+FLOOR_WEIGHT = 0.2
+"""Weight of the floor's costs beside a cell's time: cells that reach memory outweigh it, others say nothing of it."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell's shape and time: seconds per call of B."""
+
+    capacity: int
+    fanout: int
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """Cells one model is fitted to: an implementation's operation, its leaf dtype, and the caches it ran on, in bytes.
+
+    What a call pays for follows from its traits: lines and levels where it uses K, else leaves and steps. A cache that
+    is missing, or of no size, is taken for an ordinary one.
+
+    ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
+    element. ``floor``: seconds that a "line" and a "wait" cost more from memory than from the last cache, as random
+    reads alone were measured; empty where they were not.
+    """
+
+    contestant: str
+    op: str
+    dtype: str
+    caches: Mapping[str, int]
+    shares: bool = False
+    floor: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether a call descends through groups of K, rather than searching an array."""
+        return impls.traits(self.contestant).uses_fanout
+
+    @property
+    def cache_bytes(self) -> tuple[int, ...]:
+        """Bytes of L1, L2 and L3: those known, else ordinary ones, none smaller than the one before."""
+        sizes = (self.caches.get(name) or ordinary for name, ordinary in DEFAULT_CACHES.items())
+        return tuple(itertools.accumulate(sizes, max))
+
+
+Part = tuple[Family, Sequence[Point]]
+"""One operation of a step, and its measured cells."""
+
+
+def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
+    """Bytes of a tree's levels, from its layout. ValueError for an implementation whose shape does not tell them."""
+    nbytes = impls.traits(contestant).nbytes_of(capacity, fanout, dtype, options)
+    if nbytes is None:
+        raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
+    return nbytes
+
+
+def features(point: Point, family: Family) -> Reals:
+    """What one call touches: ``[12]`` counts per call of B elements in the order of FEATURES.
+
+    Of an array baseline ``[4]``: for a leaf, a step of a search, an element and a call.
+    """
+    if not family.has_levels:
+        return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])
+    leaf = np.dtype(family.dtype).itemsize
+    return _level_features(point.capacity, point.fanout, point.batch, leaf, family.cache_bytes, family.shares).copy()
+
+
+@functools.lru_cache(maxsize=1 << 14)  # every fold of a cross-validation asks for the same cells
+def _level_features(
+    capacity: int, fanout: int, batch: int, leaf_bytes: int, caches: tuple[int, ...], shares: bool
+) -> Reals:
+    sizes = level_sizes(capacity, fanout)
+    counts = np.zeros(len(FEATURES))
+    nbytes = 0
+    for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
+        itemsize = leaf_bytes if level == 0 else 8
+        nbytes += sizes[level] * itemsize
+        beyond = sum(nbytes > size for size in caches)  # caches that are too small for this level and those above
+        lines = math.ceil(fanout * itemsize / CACHE_LINE)
+        groups = distinct(sizes[level + 1], batch) if shares else batch
+        counts[LINES][: beyond + 1] += groups * lines
+        counts[WAITS][: beyond + 1] += math.ceil(groups / BLOCK)
+        counts[OTHERS] += groups * max(0, fanout - lines)
+        counts[OTHERS + 1] += groups
+    counts[OTHERS + 2] = batch
+    counts[OTHERS + 3] = 1
+    return counts
+
+
+def distinct(groups: int, batch: int) -> float:
+    """Groups that B elements, each in a random one of so many, are expected to touch."""
+    return -groups * math.expm1(batch * math.log1p(-1 / groups)) if groups > 1 else 1.0
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Nonnegative seconds for each feature, fitted to the measured cells of a family."""
+
+    family: Family
+    seconds: Reals
+
+    def predict(self, capacity: int, fanout: int, batch: int) -> float:
+        """Predict the seconds of a call on a batch of B."""
+        return float(self.seconds @ features(Point(capacity, fanout, batch, 1.0), self.family))
+
+
+def fit(family: Family, points: Sequence[Point]) -> CostModel:
+    """Least squares of the relative errors, no cost below zero. ValueError with fewer than three points.
+
+    What the memory floor says of a line and a wait from memory is an observation too, beside the cells.
+    """
+    if len(points) < LEAST_POINTS:
+        raise ValueError(f"a cost model wants at least {LEAST_POINTS} measured cells, there are {len(points)}")
+    counts = np.array([features(point, family) for point in points])
+    times = np.array([point.seconds for point in points])
+    known = [key for key in FLOOR if key in family.floor] if family.has_levels else []
+    prior = np.zeros((len(known), counts.shape[1]))
+    for row, key in enumerate(known):
+        prior[row, FLOOR[key]] = FLOOR_WEIGHT / family.floor[key]
+    weighted = np.vstack([counts / times[:, None], prior])
+    target = np.concatenate([np.ones(len(points)), np.full(len(known), FLOOR_WEIGHT)])
+    scale = weighted.max(axis=0)
+    scale[scale == 0] = 1.0
+    return CostModel(family, stats.nonnegative(weighted / scale, target) / scale)
+
+
+# The form as printed.
+
+
+def printed_cost(capacity: int, fanout: int, miss_seconds: float, hit_seconds: float, per_line: int = 16) -> float:
+    """The formula of [Zhang2021, IV-C.5b] as it stands, for one element: real-valued height, fractional lines."""
+    levels = math.log(capacity) / math.log(fanout) + 1
+    return levels * (miss_seconds * fanout / per_line + hit_seconds * fanout * (1 - 1 / per_line))
+
+
+def printed_best_fanout(capacity: int, fanouts: Iterable[int] = range(2, 257)) -> int:
+    """The K at which the printed formula is least; T_miss and T_hit cancel."""
+    return min(fanouts, key=lambda fanout: printed_cost(capacity, fanout, 1.0, 1.0))
+
+
+# How far off.
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A cell predicted by a model that had not seen its (N, K) at any B."""
+
+    point: Point
+    predicted_seconds: float
+
+    @property
+    def error(self) -> float:
+        """|predicted / measured - 1|"""
+        return abs(self.predicted_seconds / self.point.seconds - 1)
+
+    @property
+    def log_error(self) -> float:
+        """ln(predicted / measured), a prediction of 0 taken for a nanosecond"""
+        return math.log(max(self.predicted_seconds, 1e-9) / self.point.seconds)
+
+
+def cross_validate(family: Family, points: Sequence[Point], folds: int = 4) -> list[HeldOut]:
+    """Every point predicted from the others: (N, K) pairs are dealt into folds, each left out in turn."""
+    pairs = sorted({(point.capacity, point.fanout) for point in points})
+    fold_of = {pair: number % folds for number, pair in enumerate(pairs)}
+    result = []
+    for fold in range(folds):
+        seen = [point for point in points if fold_of[point.capacity, point.fanout] != fold]
+        if len(seen) < LEAST_POINTS:
+            continue
+        model = fit(family, seen)
+        result += [
+            HeldOut(point, model.predict(point.capacity, point.fanout, point.batch))
+            for point in points
+            if fold_of[point.capacity, point.fanout] == fold
+        ]
+    return result
+
+
+# The fanout
 
 Axis = Literal["capacity", "batch"]
 AXES: tuple[Axis, ...] = ("capacity", "batch")
@@ -28,12 +247,12 @@ MOST_LOG = math.log(1e6)  # of a factor that is told
 
 
 @dataclass(frozen=True)
-class Doubt:
+class ErrorModel:
     """How far off predictions are, as the standard deviation of a logarithm that a cross-validation showed.
 
     ``inside`` the N and B of the cells, and ``beyond`` them for each factor of e.
 
-    >>> Doubt(0.1, 0.2).sigma(distance=0.0), round(Doubt(0.1, 0.2).factor(math.log(10)), 2)
+    >>> ErrorModel(0.1, 0.2).sigma(distance=0.0), round(ErrorModel(0.1, 0.2).factor(math.log(10)), 2)
     (0.1, 2.52)
     """
 
@@ -41,7 +260,7 @@ class Doubt:
     beyond: float
 
     @classmethod
-    def of(cls, errors: Iterable[tuple[float, float]], guess: float) -> "Doubt":
+    def of(cls, errors: Iterable[tuple[float, float]], guess: float) -> "ErrorModel":
         """Estimate it from held-out cells, each (distance from the cells seen, error of the logarithm).
 
         A few cells may agree by chance, so a ``guess`` counts for as many as ``GUESSES``; half of it for each factor of
@@ -92,7 +311,7 @@ def leave_out(*parts: Part) -> Iterator[tuple[Axis, float, list[Part], list[list
                 yield axis, max(distances, default=0.0), seen, left
 
 
-def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
+def estimate_error(family: Family, points: Sequence[Point]) -> ErrorModel | None:
     """Tell how far off the model's times are, by leaving out capacities and batches; None if they are too few."""
     errors = [
         (distance, HeldOut(point, model.predict(point.capacity, point.fanout, point.batch)).log_error)
@@ -100,7 +319,7 @@ def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
         for model in [fit(*part)]
         for point in left
     ]
-    return Doubt.of(errors, TIME_SIGMA) if errors else None
+    return ErrorModel.of(errors, TIME_SIGMA) if errors else None
 
 
 def error_factor(family: Family, points: Sequence[Point], capacity: int, batch: int) -> float | None:
@@ -108,7 +327,7 @@ def error_factor(family: Family, points: Sequence[Point], capacity: int, batch: 
 
     It is 1 for a perfect model, and grows with the distance of (N, B) from the cells.
     """
-    known = doubt(family, points)
+    known = estimate_error(family, points)
     return known.factor(outside(points, capacity, batch)) if known else None
 
 
@@ -146,8 +365,8 @@ class FanoutModel:
         enough = parts and all(len(points) >= LEAST_POINTS for _, points in parts)
         self._models = [fit(*part) for part in parts] if enough else []
         left_out = list(_left_out(parts)) if enough else []
-        errors = [pair for one in left_out for pair in one.errors()]
-        doubt = Doubt.of(errors, PRIOR_SIGMA) if errors else None
+        errors = [pair for cell in left_out for pair in cell.errors()]
+        doubt = ErrorModel.of(errors, PRIOR_SIGMA) if errors else None
         self.doubt = doubt if doubt and _gains(left_out, doubt) else None
         """Of a predicted ln(t_K / t_16) per doubling of K; None where nothing shows it, and so nothing is believed."""
 
@@ -223,7 +442,7 @@ class _LeftOut:
             off = math.log(next(ratios)) - math.log(next(ratios))
             yield self.distance, off / _doublings(fanout, default)
 
-    def gain(self, doubt: Doubt) -> float:
+    def gain(self, doubt: ErrorModel) -> float:
         """Return ln(t_16 / t_K) of the K that would be chosen here, above 0 where it is the faster one."""
         posterior = {
             fanout: _posterior(fanout, math.log(seconds / self.predicted[DEFAULT]), doubt.sigma(self.distance))
@@ -240,9 +459,9 @@ def _left_out(parts: Sequence[Part]) -> Iterator[_LeftOut]:
             yield _LeftOut(distance, measured, {k: _seconds(models, capacity, k, batch) for k in measured})
 
 
-def _gains(left_out: Iterable[_LeftOut], doubt: Doubt) -> bool:
+def _gains(left_out: Iterable[_LeftOut], doubt: ErrorModel) -> bool:
     """Tell whether choices under doubt lost nothing against K = 16 where models had not seen what they chose for."""
-    return sum(one.gain(doubt) for one in left_out if DEFAULT in one.measured) >= 0
+    return sum(cell.gain(doubt) for cell in left_out if DEFAULT in cell.measured) >= 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,449 @@
+"""What nobody measured, from a platform's numbers and laws with a few measured constants. Every interval is wide.
+
+The constants are rounded from one machine's profiles (d7dae63b89: one core of an EPYC server, PyTorch and NumPy). The
+factors of processors' laws are so wide that they hold for nine in ten cells of a workload, or a machine, that the
+constants are fitted without (``reports/laws.py``; a test recomputes them). Those of GPUs, and of learners on
+FPGAs, are assumptions: nothing here was timed against them. A law is good for what bounds a step, not for a close call.
+
+What a processor's table in a platform file does not state is assumed here, by a constant with its reason, and
+``assumed_of`` says so; of a GPU or an FPGA nothing is, for there is no usual one: PlatformError names the key.
+
+Letters: B batch, x cores, N capacity, K fanout. Times are seconds of one call.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from impls.fpga.network import Network, parse
+from impls.levels import CACHE_LINE, level_sizes
+from impls.training import Workload
+from impls.training.weights import CONVOLUTIONS, layout_of, networks
+
+from ..estimate import Assumption, Estimate, Evidence
+from ..fpga.placement import Placed
+from ..platforms import Device, Memory, PlatformError, Quantity
+
+FLOAT_BYTES, SUM_BYTES = 4, 8
+CHILDREN_PER_CYCLE = 8  # of a vector unit that compares prefix sums with a prefix value
+LEVEL_CYCLES = 6  # besides, about what our compiled tree takes: a child chosen, the value left over, its address
+CPU_HZ = 3e9  # where no clock is stated
+CACHE_CYCLES = (5, 14, 50)  # of a read that hits L1, L2, L3, where no latency is stated
+MEMORY_SECONDS = 90e-9  # of a read that misses them all
+OVERLAP = 8  # misses of one core under way at once, where no gather is stated
+CORE_OPERATIONS = 16  # of fp32 a cycle, where no peak is stated
+MISSES_BYTES_PER_S = OVERLAP * CACHE_LINE / MEMORY_SECONDS
+GPU_CYCLES = 500  # of a read on a GPU that waits for the one before
+GPU_THREADS = 2048  # a multiprocessor keeps going
+GPU_LANES = 128  # of fp32, a multiprocessor
+CLOCK, BANDWIDTH = "clock_ghz", "memory.bandwidth_gb_per_s"
+
+LEARNER_FACTOR, TREE_FACTOR, ROWS_FACTOR, FETCH_FACTOR, ACTOR_FACTOR = 3.5, 3.1, 4.5, 3.5, 27.0
+FIELDS, BURST_SECONDS = 5, 1e-6  # fields of a record; what a memory takes to begin a burst of rows
+CACHED_BYTES, CACHED_FASTER = 1 << 17, 3.0  # of weights that a core has at hand: how many, and by how much faster
+ELSEWHERE_FACTOR = 7.0  # an environment step on one core and another: three machines differ by up to 6.9x
+COMPILED_SECONDS, COMPILED_MACS_PER_S, COMPILED_FACTOR = 20e-6, 55e9, 4.5  # of a compiled gradient step: its call
+COMPILED_ACTING, COMPILED_ACTING_FACTOR = 0.52, 1.9  # of a framework's time between two environment steps: 0.28 to 0.92
+TIMED_CORES = 2  # the most that the constants were timed on
+THREADS_FACTOR, PROCESSES_FACTOR = 1.45, 1.6  # of what the law says of two cores, from one as timed
+GPU_FACTOR = 3.0  # an assumption
+FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # assumptions on clock and placement; the RMM's cycles are simulated
+ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
+LAUNCHES_PER_LAYER = 3  # forward, backward, weight gradient
+PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
+"""By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
+UNTESTED = "; no such device was timed, so its factor is an assumption"
+SLOWER_ON_ONE = "; its factor is an assumption: a virtual machine with an H200 was 4 to 16 times slower, so time yours"
+HELD_OUT = "; its factor held for nine in ten cells of workloads and machines left out of the fit"
+HELD_OUT_CORES = HELD_OUT + ", on one core and two"
+SCALING = "the Universal Scalability Law, of an uncertainty that grows with the distance from what was timed"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the laws take from profiles; ``reports/laws.py`` fits them without what it then predicts."""
+
+    framework_seconds: float = 0.6e-3  # Python and PyTorch around a gradient step on a small network
+    learner_contention: float = 0.3  # in the Universal Scalability Law, from one and two cores
+    learner_sync: float = 0.08  # of the framework's own time, that a thread more costs a gradient step
+    tree_call_seconds: float = 1e-6
+    tree_update_share: float = 0.5  # an update works through a shared group once
+    rows_call_seconds: float = 3e-6  # NumPy gathers rows or writes them
+    row_seconds: float = 0.05e-6
+    fetch_seconds: float = 3e-6  # weights into an actor's networks: a copy
+    fetch_bytes_per_s: float = 11e9
+    state_dict_seconds: float = 130e-6  # of a network's arrays by name in place of one vector
+    actor_seconds: float = 0.15e-3  # an environment step with inference, where no profile has it
+    actor_contention: float = 0.31  # as the learner's
+
+
+AS_FITTED = Constants()
+
+
+def law(seconds: float, factor: float, description: str, assumed: tuple[Assumption, ...] = ()) -> Estimate:
+    """Return seconds with an error bound of ``factor``; ``Times.modeled`` says which part's evidence they are."""
+    return Estimate.within(seconds, factor, Evidence("law", "modeled", description, assumed=assumed))
+
+
+def speed_up(cores: int, contention: float) -> tuple[float, float]:
+    """Return (the speedup of x cores, the factor of its error bound).
+
+    x / (1 + a (x - 1)), the Universal Scalability Law [Gunther2007], on the cores that it was fitted to. Two points
+    leave its coherence open; so beyond them, the middle of that law without any and of a speedup that keeps growing as
+    it does on two cores, with an error bound that reaches both.
+    """
+    least = cores / (1 + contention * (cores - 1))
+    most = max(least, cores / (1 + contention * (TIMED_CORES - 1)))
+    return math.sqrt(least * most), math.sqrt(most / least)
+
+
+def together(*factors: float) -> float:
+    """Return the error bound of a product whose factors, each with one of these error bounds, err on their own."""
+    return math.exp(math.hypot(*map(math.log, factors)))
+
+
+# Numbers of a device
+
+
+def _needed(quantity: Quantity | None, device: Device, key: str) -> float:
+    """Return what a platform file must state. PlatformError, with the key to add, where it does not."""
+    if quantity is None:
+        raise PlatformError(
+            f"{device.name}: a {device.kind.upper()} whose {key} is not stated cannot be modeled; add {key} to its "
+            f"table in the platform file, or leave it out with --exclude {device.name}"
+        )
+    return quantity.value
+
+
+def cores_of(device: Device) -> int:
+    """Return how many cores a device has, 1 where its table does not state any."""
+    return int(device.cores.value) if device.cores else 1
+
+
+def clock_of(device: Device) -> float:
+    """Return the clock in Hz, 0 where none is stated."""
+    return device.clock_hz.value if device.clock_hz else 0.0
+
+
+def assumed_of(device: Device, host: Device, *keys: str) -> tuple[Assumption, ...]:
+    """Return what stands for keys of a processor that its table does not state, and for the host's clock: its pace."""
+    found: dict[Assumption, None] = {}
+    for processor, wanted in ((host, (CLOCK,)), (device, keys)):
+        memory = processor.memory
+        stands = {} if processor.clock_hz else {CLOCK: (CPU_HZ / 1e9, "GHz")}
+        if not processor.peak_fp32_ops_per_s:
+            stands["peak_fp32_tops"] = CORE_OPERATIONS, "operations per cycle and core"
+        if not (memory and (memory.bandwidth_bytes_per_s or memory.copy_bytes_per_s)):
+            stands[BANDWIDTH] = MISSES_BYTES_PER_S / 1e9, "GB/s"
+        for key in wanted if processor.kind == "cpu" else ():
+            if key in stands:
+                found[Assumption(processor.name, key, *stands[key])] = None
+    return tuple(found)
+
+
+def clock(device: Device) -> float:
+    """Return the clock in Hz, for a processor else ``CPU_HZ``. PlatformError where a GPU's is not stated."""
+    return CPU_HZ if device.kind == "cpu" and not device.clock_hz else _needed(device.clock_hz, device, CLOCK)
+
+
+def pace(host: Device) -> float:
+    """Return the slowdown of Python on a processor over the one the constants are from, by its clock."""
+    return CPU_HZ / clock(host)
+
+
+def peak(device: Device) -> float:
+    """Return operations of fp32 per second, of all cores. PlatformError where a GPU's numbers do not tell."""
+    if device.peak_fp32_ops_per_s:
+        return device.peak_fp32_ops_per_s.value
+    if device.kind == "gpu":
+        if not (device.multiprocessors and device.clock_hz):
+            _needed(None, device, "peak_fp32_tops (or multiprocessors and clock_ghz)")
+        return 2 * GPU_LANES * _needed(device.multiprocessors, device, "multiprocessors") * clock(device)
+    return CORE_OPERATIONS * cores_of(device) * clock(device)
+
+
+def bandwidth(device: Device) -> float:
+    """Return bytes per second of the memory, for a processor else those of overlapping misses.
+
+    PlatformError as ``clock``.
+    """
+    for kind in ("bandwidth", "copy", "copy_all_cores"):
+        quantity: Quantity | None = getattr(device.memory, f"{kind}_bytes_per_s", None)
+        if quantity:
+            return quantity.value
+    if device.kind != "cpu":
+        _needed(None, device, BANDWIDTH)
+    return MISSES_BYTES_PER_S
+
+
+def launch(device: Device) -> float:
+    """Return seconds of a kernel's launch on a GPU, 0 on a processor. PlatformError where a GPU does not state it."""
+    return _needed(device.launch_seconds, device, "launch_us") if device.kind == "gpu" else 0.0
+
+
+def budgets(device: Device) -> Iterator[tuple[str, float]]:
+    """Yield (name, amount) of all that options take of a device, slice by slice of an FPGA."""
+    if device.kind == "cpu":
+        yield f"{device.name}.cores", float(cores_of(device))
+    if device.memory:
+        yield f"{device.name}.memory_bytes", device.memory.size_bytes.value
+    for part in device.slices:
+        for name, amount in part.usable().items():
+            yield f"{device.name}.{part.name}.{name}", float(amount)
+
+
+# Actors
+
+
+def actor(host: Device, processes: int, constants: Constants = AS_FITTED) -> Estimate:
+    """Return seconds between two environment steps of each of x processes, with inference."""
+    speedup, more = speed_up(processes, constants.actor_contention)
+    seconds = constants.actor_seconds * pace(host)
+    description = f"{seconds * 1e3:.2g} ms with inference, whatever the environment{HELD_OUT_CORES}"
+    return law(seconds / speedup, ACTOR_FACTOR * more, description, assumed_of(host, host))
+
+
+# Gradient steps
+
+
+class Work(NamedTuple):
+    """What a gradient step does: MACs a sample, bytes of weights and their like moved, kernels launched."""
+
+    macs: int
+    nbytes: int
+    launches: int
+
+
+@functools.cache
+def work_of(workload: Workload) -> Work:
+    """Return the work of a whole gradient step of an algorithm: all its networks, with the moments of Adam."""
+    sizes, often = networks(workload), PASSES[workload.algorithm]
+    macs = sum(size.macs * often[name == "policy"] for name, size in sizes.items())
+    weights = sum(size.parameters for size in sizes.values()) * FLOAT_BYTES * ADAM_ARRAYS
+    return Work(macs, weights, LAUNCHES_PER_LAYER * (len(workload.network.hidden) + 1))
+
+
+def roofline(device: Device, work: Work, batch: int, peak: float, bytes_per_s: float, framework: float) -> float:
+    """Return seconds of a gradient step of B samples on a CPU or a GPU: the only such law.
+
+    max(framework, launches) + max(operations / peak, bytes / bandwidth), for a GPU works while a framework launches.
+    """
+    launches = work.launches * launch(device)
+    return max(framework, launches) + max(2 * work.macs * batch / peak, work.nbytes / bytes_per_s)
+
+
+def learner(
+    host: Device, device: Device, workload: Workload, batch: int, cores: int = 1, constants: Constants = AS_FITTED
+) -> Estimate:
+    """Return a gradient step in a framework on a host: its own time and the roofline of x cores, or of a GPU.
+
+    PlatformError where the numbers of a GPU do not tell.
+    """
+    framework, operations, factor = constants.framework_seconds * pace(host), peak(device), GPU_FACTOR
+    scope = f"whole gradient step of {workload.algorithm.upper()} in a framework:"
+    description = f"{scope} the larger of its own {framework * 1e3:.2g} ms and the launches, and a roofline on top"
+    basis = SLOWER_ON_ONE
+    if device.kind == "cpu":
+        speedup, more = speed_up(cores, constants.learner_contention)
+        framework *= 1 + constants.learner_sync * (cores - 1)
+        there = cores_of(device)
+        operations, factor, basis = operations / there * speedup, LEARNER_FACTOR * more, HELD_OUT_CORES
+        description = f"{scope} {framework * 1e3:.2g} ms of its own and a roofline on {cores} of {there} cores"
+    seconds = roofline(device, work_of(workload), batch, operations, bandwidth(device), framework)
+    needed = assumed_of(device, host, CLOCK, "peak_fp32_tops", BANDWIDTH)
+    return law(seconds, factor, description + basis, needed)
+
+
+def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
+    """Return a step by a compiled learner on one core of a host: a call, and MACs at a rate that two machines had."""
+    macs = work_of(workload).macs * batch
+    seconds = pace(host) * (COMPILED_SECONDS + macs / COMPILED_MACS_PER_S)
+    if host.peak_fp32_ops_per_s:  # of a core no more than its share
+        most = host.peak_fp32_ops_per_s.value
+        seconds = max(seconds, pace(host) * COMPILED_SECONDS + 2 * macs * cores_of(host) / most)
+    return law(seconds, COMPILED_FACTOR, f"a compiled call and its MACs{HELD_OUT}", assumed_of(host, host))
+
+
+def fpga_learner(device: Device, design: Placed, factor: float, workload: Workload) -> Estimate:
+    """Return a gradient step of a whole algorithm by a design on an FPGA."""
+    description = (
+        f"whole gradient step of {workload.algorithm.upper()} without a framework: cycle law of [Zhang2023, VI-A2] at "
+        f"{clock_of(device) / 1e6:g} MHz (not simulated)"
+    )
+    if factor > 1:
+        description += f", times {factor:.2f} for the other networks"
+    return law(design.point.cycles * factor / clock(device), FPGA_LEARNER_FACTOR, description + UNTESTED)
+
+
+def training_bytes(device: Device, workload: Workload, batch: int) -> float:
+    """Return what a gradient step keeps in a device's memory besides its records, an estimate.
+
+    In a framework: 16 bytes a parameter (weights, gradients, two moments), and for each sample of the batch every
+    layer's outputs with their gradients. An FPGA has both in its slices, counted there.
+    """
+    if device.kind == "fpga":
+        return 0.0
+    network, factor = network_of(workload)
+    outputs = factor * sum(layer.outputs for layer in network.layers)
+    parameters = sum(size.parameters for size in networks(workload).values())
+    return FLOAT_BYTES * (4 * parameters + 2 * batch * outputs)
+
+
+def network_of(workload: Workload) -> tuple[Network, float]:
+    """Return (the value network that an FPGA trains, factor on its cycles for the other networks).
+
+    A convolution's padding is that of [Zhang2022, Table 5.1]. Other networks are charged by their MACs, serially on the
+    same units.
+    """
+    sizes = networks(workload)
+    hidden, actions = workload.network.hidden, workload.action_size
+    layers = [*map(str, hidden), str(actions if workload.algorithm == "dqn" else 1)]
+    stacked = workload.observation.stacked
+    if workload.network.kind == "convolution":
+        shape = "x".join(map(str, stacked))
+        filters = [f"{out}k{kernel}s{stride}p{padding}" for out, kernel, stride, padding in CONVOLUTIONS]
+        text = "-".join([f"conv:{shape}", *filters, *layers])
+    else:
+        inputs = math.prod(stacked) + (0 if workload.algorithm == "dqn" else actions)
+        text = "-".join([f"mlp:{inputs}", *layers])
+    network = parse(text)
+    return network, max(1.0, sum(size.macs for size in sizes.values()) / network.macs)
+
+
+# Trees, by the memories that their levels lie in
+
+
+def memory_level(device: Device, nbytes: float, all_cores: bool = False) -> tuple[Memory | None, int]:
+    """Return the smallest memory that holds N bytes, all cores' caches together if all work; and how far it is."""
+    for level, cache in enumerate(device.caches):
+        sharers = cache.shared_by.value if cache.shared_by else 1
+        workers = device.threads or device.cores or device.multiprocessors
+        copies = max(1, (workers.value if workers else 1) // sharers) if all_cores else 1
+        if nbytes <= copies * cache.size_bytes.value:
+            return cache, level
+    return device.memory, len(device.caches)
+
+
+def gather(device: Device, memory: Memory | None, level: int) -> float:
+    """Return seconds between two reads of random lines by a core."""
+    if memory and memory.gather_seconds:
+        return memory.gather_seconds.value
+    if memory and memory.latency_seconds:
+        latency = memory.latency_seconds.value
+    elif level < min(len(device.caches), len(CACHE_CYCLES)):
+        latency = CACHE_CYCLES[level] / clock(device)
+    else:
+        latency = MEMORY_SECONDS
+    if memory and memory.bandwidth_bytes_per_s:
+        return max(latency / OVERLAP, CACHE_LINE / memory.bandwidth_bytes_per_s.value)
+    return latency / OVERLAP
+
+
+def _levels(capacity: int, fanout: int) -> Iterator[tuple[int, float]]:
+    """(lines of a group, bytes of all levels down to it) from the root's children to the leaves: upper ones stay."""
+    sizes, nbytes = level_sizes(capacity, fanout), 0.0
+    for level in range(len(sizes) - 2, -1, -1):
+        itemsize = SUM_BYTES if level else FLOAT_BYTES
+        nbytes += sizes[level] * itemsize
+        yield math.ceil(min(fanout, sizes[level]) * itemsize / CACHE_LINE), nbytes
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def descent(device: Device, capacity: int, fanout: int) -> float:
+    """Return seconds of an element of a batch from the root to a leaf, on a core of a CPU; its reads overlap others."""
+    seconds = 0.0
+    for lines, nbytes in _levels(capacity, fanout):
+        seconds += lines * gather(device, *memory_level(device, nbytes))
+        seconds += (LEVEL_CYCLES + fanout / CHILDREN_PER_CYCLE) / clock(device)
+    return seconds
+
+
+def gpu_descent(device: Device, capacity: int, fanout: int, batch: int) -> float:
+    """Return seconds of a launch in which B elements go from the root to a leaf each, on a GPU.
+
+    PlatformError where the numbers of the GPU do not tell.
+    """
+    waves = math.ceil(batch / (GPU_THREADS * _needed(device.multiprocessors, device, "multiprocessors")))
+    seconds, own = launch(device), device.memory
+    copied = (own.copy_all_cores_bytes_per_s or own.copy_bytes_per_s or own.bandwidth_bytes_per_s) if own else None
+    for lines, nbytes in _levels(capacity, fanout):
+        memory, level = memory_level(device, nbytes, True)
+        if memory and memory.latency_seconds:
+            wait = memory.latency_seconds.value
+        else:
+            near = 0.5 if level < len(device.caches) else 1.0
+            wait = near * GPU_CYCLES / clock(device)
+        seconds += max(waves * wait, batch * lines * CACHE_LINE / _needed(copied, device, BANDWIDTH))
+    return seconds
+
+
+def tree(
+    device: Device,
+    capacity: int,
+    fanout: int,
+    batch: int,
+    threads: int = 1,
+    insertions: float = 0.0,
+    leaves: int = 1,
+    constants: Constants = AS_FITTED,
+) -> tuple[Estimate, Estimate]:
+    """Return (draw, update with a given number of insertions of ``leaves``) of a compiled tree on a CPU or a GPU.
+
+    Its time is that of reading its levels in the memories they lie in, and a call. An insertion of a GPU is charged as
+    an update of a batch: both are a launch.
+    """
+    if device.kind == "gpu":
+        seconds = gpu_descent(device, capacity, fanout, batch)
+        description = f"a launch and what its levels read from the GPU's memory{UNTESTED}"
+        return law(seconds, GPU_FACTOR, description), law(seconds * (1 + insertions), GPU_FACTOR, description)
+    each, call = descent(device, capacity, fanout), constants.tree_call_seconds * pace(device)
+    speedup, more = speed_up(threads, constants.actor_contention)
+    share, needed = constants.tree_update_share, assumed_of(device, device)
+    timed = all(cache.latency_seconds for cache in (*device.caches, device.memory) if cache)
+    latencies = "" if timed else ", whose latencies are usual ones"
+    description = f"{call * 1e6:.2g} us of a call and what its levels read from caches and memory{latencies}{HELD_OUT}"
+    insert = call + share * (leaves * each)
+    update = call + share * (batch * each) / speedup + insert * insertions
+    draw = call + batch * each / speedup
+    factor = TREE_FACTOR * more
+    return law(draw, factor, description, needed), law(update, factor, description, needed)
+
+
+# Records and weights
+
+
+def records_read(workload: Workload) -> int:
+    """Return how many records a learner reads for one of its batch: stacked frames are gathered out of several."""
+    frames = layout_of(workload).frames
+    return frames + 1 if frames > 1 else 1
+
+
+def rows_moved(
+    device: Device, count: float, nbytes: float, more_seconds: float = 0.0, constants: Constants = AS_FITTED
+) -> Estimate:
+    """Return the time of records gathered from, or written to, random places of a device's memory.
+
+    ``more_seconds``: of other records. PlatformError where the numbers of a GPU do not tell.
+    """
+    through, factor, basis = 2 * nbytes / bandwidth(device), GPU_FACTOR, UNTESTED
+    if device.kind == "cpu":
+        call, each = constants.rows_call_seconds * pace(device), constants.row_seconds * pace(device)
+        seconds, factor, basis = call + each * count + through, ROWS_FACTOR, HELD_OUT
+        description = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.0f} ns a record, and memory bandwidth"
+    elif device.kind == "fpga":
+        seconds, description = BURST_SECONDS + through, "one burst through the card's memory, by its bandwidth"
+    else:
+        seconds = FIELDS * launch(device) + through
+        description = f"a launch for each of {FIELDS} fields, and memory bandwidth"
+    needed = assumed_of(device, device, CLOCK, BANDWIDTH)
+    return law(seconds + more_seconds, factor, description + basis, needed)
+
+
+def fetch(nbytes: float, constants: Constants = AS_FITTED, is_flat: bool = True) -> Estimate:
+    """Return the time of a network's weights out of shared memory: one vector that is copied, or arrays by name."""
+    cached = min(nbytes, CACHED_BYTES)
+    seconds = constants.fetch_seconds + (nbytes - cached + cached / CACHED_FASTER) / constants.fetch_bytes_per_s
+    seconds += 0.0 if is_flat else constants.state_dict_seconds
+    return law(seconds, FETCH_FACTOR, f"weights through shared memory{HELD_OUT}")
