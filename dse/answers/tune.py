@@ -14,15 +14,14 @@ from ..estimate import Estimate, Evidence, weakest
 from ..platforms.reading import HERE
 from ..tuning import presampling
 from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
-from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
-from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
+from ..tuning.cores import ACTING_HZ, STEPS_HZ, RateCurve, platform_split, split_cores
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer
 from .mapping_answer import mapping_answer
 from .options import add_command, add_fix, add_system, add_verbose, pairs, system_of
 from .printer import show
 
-STEPS_HZ, ACTING_HZ, RECORDS_HZ = "gradient steps/s", "environment steps/s", "records/s"
+RECORDS_HZ = "records/s"
 CURVES = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 OWN = {
     "sampling": "of sampling and gathering a batch",
@@ -147,93 +146,14 @@ def _split(options: argparse.Namespace) -> Answer:
         names = ("cores", "update_interval", "reserved", "results", "machine")
         asked = {name: getattr(options, name) for name in names}
         fix = pairs(options.fix, "--fix")
-        return split_answer(platform_split(options.platform or HERE, options.workload, fix=fix, **asked))
+        return platform_split(options.platform or HERE, options.workload, fix=fix, **asked)
     why = "has curves of its own; leave it out, or --actors and --learners"
     _refuse(options, ("workload", "platform", "machine", "fix"), why)
     if missing := [flag for flag, value in {**own, "--cores": options.cores}.items() if not value]:
         raise ValueError(f"curves of your own need {' and '.join(missing)} too: {CURVES}")
-    for flag, rates in own.items():
-        for cores, hz in rates.items():
-            if not LEAST_HZ <= hz <= MOST_HZ:
-                raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps/s")
     f_a, f_l = (RateCurve.of(flag, rates) for flag, rates in own.items())
     u = 1 if options.update_interval is None else options.update_interval
-    return split_answer(split_cores(f_a, f_l, u, options.cores, options.reserved))
-
-
-def split_answer(split: CoreSplit) -> Answer:
-    """Return a split of cores as an answer."""
-    names = ("platform", "workload", "batch", "machine", "cores", "reserved", "update_interval", "cores_there")
-    choice, u = split.choice, split.update_interval
-    acting, learning = split.f_a.rates[choice.actors], split.f_l.rates[choice.learners]
-    curves = (("actors", ACTING_HZ, split.f_a, choice.actors), ("learners", STEPS_HZ, split.f_l, choice.learners))
-    rows = [
-        Row({"side": side, "cores": cores}, rate, unit)
-        for side, unit, curve, _ in curves
-        for cores, rate in sorted(curve.rates.items())
-    ]
-    others = [(pair, "other_split") for pair in split.around]
-    if not choice.in_turns:
-        others.append((split.turns, "turns_are_faster" if split.turns.hz > choice.hz else "other_turns"))
-    others.sort(key=lambda pair: -pair[0].hz)
-    ties = [(pair.actors, pair.learners) for pair in split.ties]
-    measure = [
-        Row({"side": side, "cores": cores, "on": at}, curve.rates[at], unit)
-        for name, cores in split.to_decide
-        for side, unit, curve, at in curves
-        if curve.name == name
-    ]
-    measure.sort(key=lambda row: -row.estimate.factor if row.estimate else 0)  # the least sure of them first
-    notes = [
-        Note(
-            f"bound_by_{choice.bottleneck.replace(' ', '_')}",
-            {"spare": acting.value / learning.value, "wanted": u},
-            "first",
-        )
-    ]
-    for row in sorted(measure, key=lambda row: row.number["low"] / row.number["high"])[:1]:
-        assert row.estimate  # as each of them has
-        notes.append(
-            Note("time_on_cores", {**row.label, "low": row.estimate.low, "high": row.estimate.high}, "measure")
-        )
-    is_faster = any(pair.hz > choice.hz for pair in split.around)
-    notes += [Note("fewest_cores", level="first")] if is_faster else []
-    pairs_there, fastest = split.printed
-    if fastest:
-        solution = {"pairs": pairs_there, "equal_share": EQUAL, "actors": fastest.actors, "learners": fastest.learners}
-        notes.append(Note("eq_5", solution | {"hz": fastest.hz}))
-    if split.cores_there:
-        notes.append(Note("cores_beyond", {"cores": split.cores_there}, "warning"))
-    return Answer(
-        {name: getattr(split, name) for name in names},
-        _split_row(split, choice, "take_turns" if choice.in_turns else "split_cores"),
-        tuple(rows),
-        tuple(_split_row(split, pair, says, (pair.actors, pair.learners) in ties) for pair, says in others),
-        tuple(measure),
-        (
-            *notes,
-            *(Note("tied_split", {"actors": pair[0], "learners": pair[1]}) for pair in ties),
-            *_records(split, split.sources),
-        ),
-    )
-
-
-def _split_row(split: CoreSplit, pair: Allocation, says: str, is_tied: bool = False) -> Row:
-    label = {"actors": pair.actors, "learners": pair.learners, "in_turns": pair.in_turns}
-    feed, take = (
-        split.f_a.rates[pair.actors].value / split.update_interval,
-        split.f_l.rates[pair.learners].value,
-    )
-    more = {
-        "feed_hz": feed,
-        "take_hz": take,
-        "bottleneck": pair.bottleneck,
-        "idle": pair.idle,
-        "cores": pair.cores,
-    }
-    more |= {"pace": pair.hz / split.choice.hz, "is_tied": is_tied}
-    evidence = Evidence("split", weakest(pair.sources))
-    return Row(label, Estimate(pair.hz, pair.low, pair.high, evidence), STEPS_HZ, more, says)
+    return split_cores(f_a, f_l, u, options.cores, options.reserved)
 
 
 def _records(answer: Any, sources: Iterable[Evidence]) -> tuple[Note, ...]:

@@ -19,7 +19,7 @@ from dse.mapping.question import find_mapping
 from dse.platforms import PlatformError
 from dse.records import SOURCES, RecordError
 from dse.solver.law import EPSILONS
-from dse.tuning.core_split import Allocation, RateCurve, allocate
+from dse.tuning.cores import Allocation, RateCurve, allocate
 from impls.terminal import plural
 from reports.claims import mapping_loss
 

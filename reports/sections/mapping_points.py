@@ -23,8 +23,7 @@ from dse.stats import front_of
 from dse.times.door import Times
 from dse.times.multi_learner import FactorPoint, factors
 from dse.times.whole_runs import what_of
-from dse.tuning.core_question import platform_curves
-from dse.tuning.core_split import RateCurve
+from dse.tuning.cores import RateCurve, platform_curves
 from dse.tuning.learners import LearnerScaling, learner_scaling
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 from impls.files import list_files
@@ -76,7 +75,7 @@ def platform_cores(results: Evidence) -> tuple[RateCurve, RateCurve, int, str]:
     """Return f_a and f_l, as the solver takes them, over the cores of the processor, their number, and the evidence."""
     parts = parts_of(results)
     f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
-    described = (f"{rests.number}: {rests.source}, {rests.told}" for rests in sources)
+    described = (f"{rests.id}: {rests.source}, {rests.description}" for rests in sources)
     return f_a, f_l, parts.cores, ". ".join(described)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors
-from dse.tuning.core_split import RateCurve, Scaling, allocate, completed
+from dse.tuning.cores import RateCurve, Scaling, allocate, completed, in_turns
 from dse.tuning.presampling import depth_curve, depth_enough, published_loop
 from reports.claims import mapping_loss
 
@@ -27,7 +27,7 @@ def shared_cores():
     two = curve("f_a", Scaling(4000.0, 0.1, 0.0, 1.0), (1, 2)), curve("f_l", Scaling(900.0, 0.02, 0.0, 1.0), (1, 2))
     splits = [
         solver_figures.Split("56 cores", f_a, f_l, 16, allocate(f_a, f_l, 16, 56, 3)),
-        solver_figures.Split("2 cores", *two, 1, allocate(*two, 1, 2, turns=True)),
+        solver_figures.Split("2 cores", *two, 1, max(in_turns(*two, 1, 2), key=lambda split: split.hz)),
     ]
     return splits, solver_figures.cores(splits, "Measured on a made-up machine.")
 

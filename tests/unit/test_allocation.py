@@ -7,15 +7,17 @@ import pytest
 
 from dse.estimate import Estimate, Evidence
 from dse.solver.problem import ProblemError
-from dse.tuning.core_question import split_cores
-from dse.tuning.core_split import (
+from dse.tuning.cores import (
     RateCurve,
     Scaling,
     allocate,
     completed,
+    in_turns,
     next_point,
-    printed_allocations,
+    parted,
     scaling,
+    solve_eq_5,
+    split_cores,
 )
 
 
@@ -62,7 +64,7 @@ def test_each_end_of_an_interval_is_what_the_slower_side_allows_there():
     f_l = RateCurve.of("f_l", {1: 150.0, 2: 150.0}, "measured", 0.8, 1.1)
     apart = allocate(f_a, f_l, 1, 2)
     assert (apart.low, apart.hz, apart.high) == pytest.approx((90, 100, 165))  # at the high end learners are slower
-    together = allocate(f_a, f_l, 1, 1, turns=True)
+    (together,) = in_turns(f_a, f_l, 1, 1)
     ends = [1 / (1 / acting + 1 / learning) for acting, learning in ((90, 120), (100, 150), (300, 165))]
     assert (together.low, together.hz, together.high) == pytest.approx(ends)
 
@@ -75,8 +77,6 @@ def test_what_the_faster_side_does_not_need_is_left_idle():
     assert found.ratio == pytest.approx(200 / 150)
     few = allocate(f_a, curve("f_l", {1: 150.0, 2: 152.0}), 1, 8, within=0.02)
     assert (few.actors, few.learners) == (2, 1)
-    with pytest.raises(ProblemError, match="from 0 to below 1"):
-        allocate(f_a, f_l, 1, 8, within=1.0)
 
 
 def test_a_curve_may_fall_and_the_best_point_is_found_before_it_does():
@@ -86,34 +86,30 @@ def test_a_curve_may_fall_and_the_best_point_is_found_before_it_does():
     assert (allocate(f_a, f_l, 1, 4).actors, allocate(f_a, f_l, 1, 4).learners) == (2, 1)
 
 
-def test_two_cores_are_parted_or_serve_both_in_turns():
-    f_a = curve("f_a", {1: 1000.0, 2: 1900.0})
-    flat, scaled = curve("f_l", {1: 100.0, 2: 102.0}), curve("f_l", {1: 100.0, 2: 190.0})
-    parted = allocate(f_a, flat, 1, 2, turns=True)
-    assert (parted.actors, parted.learners, parted.in_turns, parted.hz) == (1, 1, False, 100.0)
-    shared = allocate(f_a, scaled, 1, 2, turns=True)
-    assert (shared.cores, shared.in_turns, shared.bottleneck, shared.ratio) == (2, True, "both serially", 1)
-    assert shared.hz == pytest.approx(1 / (1 / 1900 + 1 / 190))
-    alone = allocate(f_a, scaled, 4, 1, turns=True)
+def test_the_same_cores_may_serve_both_sides_in_turns():
+    f_a, f_l = curve("f_a", {1: 1000.0, 2: 1900.0}), curve("f_l", {1: 100.0, 2: 190.0})
+    one, two = sorted(in_turns(f_a, f_l, 1, 2), key=lambda split: split.cores)
+    assert (one.cores, two.cores, two.in_turns, two.bottleneck, two.ratio) == (1, 2, True, "both serially", 1)
+    assert two.hz == pytest.approx(1 / (1 / 1900 + 1 / 190))
+    (alone,) = in_turns(f_a, f_l, 4, 1)
     assert (alone.cores, alone.hz) == (1, pytest.approx(1 / (4 / 1000 + 1 / 100)))
     with pytest.raises(ProblemError, match=r"1 cores with 0 reserved leave 1, f_a and f_l need 2 at least; .* turns"):
-        allocate(f_a, scaled, 1, 1)
+        allocate(f_a, f_l, 1, 1)
 
 
 def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
     line = {x: 100.0 * x for x in range(1, 56)}
     f_a, f_l = curve("f_a", line), curve("f_l", line)
-    solutions = printed_allocations(f_a, f_l, 1, 56, 0.0)
-    assert [(one.actors, one.learners) for one in solutions] == [(x, x) for x in range(28, 0, -1)]
+    solutions = solve_eq_5(parted(f_a, f_l, 1, 56), 1, 0.0)
+    assert [(split.actors, split.learners) for split in solutions] == [(x, x) for x in range(28, 0, -1)]
     assert solutions[0] == allocate(f_a, f_l, 1, 56)
     assert solutions[0].hz == 28 * solutions[-1].hz
     assert solutions[0].bottleneck == "neither"
-    rng = np.random.default_rng(1)
-    f_a, f_l = random_curves(rng, 56)
-    assert printed_allocations(f_a, f_l, 1, 56, 0.0) == ()
-    for one in printed_allocations(f_a, f_l, 1, 56, 0.05):
-        assert abs(one.ratio - 1) <= 0.05
-        assert one.hz <= allocate(f_a, f_l, 1, 56).hz
+    f_a, f_l = random_curves(np.random.default_rng(1), 56)
+    assert solve_eq_5(parted(f_a, f_l, 1, 56), 1, 0.0) == []
+    for split in solve_eq_5(parted(f_a, f_l, 1, 56), 1, 0.05):
+        assert abs(split.ratio - 1) <= 0.05
+        assert split.hz <= allocate(f_a, f_l, 1, 56).hz
 
 
 def test_the_scaling_law_is_found_again_and_fills_gaps():
@@ -179,42 +175,34 @@ def test_the_next_point_is_between_the_last_and_what_is_asked():
     assert [next_point(one, x) for x in (3, 4, 8, 48, 512)] == [3, 3, 4, 8, 32]
 
 
-def test_absurd_curves_are_refused_with_a_sentence():
+def test_absurd_curves_are_refused_and_extreme_ones_answered():
     fine = RateCurve.of("f_l", {1: 400.0, 2: 700.0})
-    for rates in ({1: 1e300, 2: 1e300}, {1: 1e300, 2: 1e-300}, {1: 1e308, 2: 1.7e308}, {1: 5e-324, 2: 5e-324}):
-        with pytest.raises(ProblemError, match=r"f_a: on 1 cores a rate of .*; rates are from 1e-09 to 1e\+15"):
-            RateCurve.of("f_a", rates)
+    for rates in ({1: 1e300, 2: 1e300}, {1: 1e300, 2: 1e-300}, {1: 5e-324, 2: 5e-324}):
         direct = RateCurve("f_a", {x: Estimate(hz, hz, hz, Evidence("f_a", "quoted")) for x, hz in rates.items()})
-        with pytest.raises(ProblemError, match=r"f_a: on 1 cores a rate of"):
+        with pytest.raises(ProblemError, match=r"f_a 1:.*from 1e-09 to 1e\+15"):
             split_cores(direct, fine, 1, 56)
-    with pytest.raises(ProblemError, match=r"a rate of \[4e\+14, 4e\+20\]"):
-        RateCurve.of("f_a", {1: 4e14}, "quoted", 1.0, 1e6)
     for rates in ({1: 1e-9, 2: 1e15}, {1: 1e15, 2: 1e-9}, {500: 1e-9, 512: 1e15}, {1: 1e14, 3: 1e14, 7: 1e-9}):
-        assert split_cores(RateCurve.of("f_a", rates), fine, 1, 56).choice.hz > 0
+        assert split_cores(RateCurve.of("f_a", rates), fine, 1, 56).choice.estimate.value > 0
 
 
 @pytest.mark.parametrize(
-    ("rates", "told"),
+    ("rates", "low", "high", "facts"),
     [
-        ({}, "a curve without a point"),
-        ({0: 1.0}, "a rate on 0 cores"),
-        ({1: 0.0}, "must be above 0"),
-        ({1: -3.0}, "must be above 0"),
-        ({2: math.nan}, "on 2 cores a rate must be above 0"),
-        ({1: math.inf}, "finite"),
+        ({}, 1, 1, "without a point"),
+        ({0: 1.0}, 1, 1, "0 cores"),
+        ({1: 0.0}, 1, 1, "f_a 1:0: .* from 1e-09"),
+        ({2: math.nan}, 1, 1, "f_a 2:nan: .* from 1e-09"),
+        ({1: math.inf}, 1, 1, r"f_a 1:inf: .* to 1e\+15"),
+        ({1: 4e14}, 1, 1e6, r"f_a 1:4e\+14 in \[4e\+14, 4e\+20\]"),
+        ({1: 5.0}, 1.2, 1.4, r"f_a 1:5 in \[6, 7\]"),
     ],
 )
-def test_a_bad_curve_is_refused_with_a_sentence(rates, told):
-    with pytest.raises(ProblemError, match=told):
-        curve("f_a", rates)
+def test_a_bad_curve_is_refused_with_value_and_bound(rates, low, high, facts):
+    with pytest.raises(ProblemError, match=facts):
+        RateCurve.of("f_a", rates, "measured", low, high)
 
 
-def test_an_interval_must_hold_its_rate_and_a_question_must_make_sense():
-    with pytest.raises(ProblemError, match=r"within its interval, not 5\.0 in"):
-        RateCurve.of("f_a", {1: 5.0}, "measured", 1.2, 1.4)
-    with pytest.raises(ProblemError, match="source of a rate"):
-        RateCurve.of("f_a", {1: 5.0}, "guessed", 1.0, 1.4)
-    one = curve("f", {1: 5.0})
-    for u, cores, reserved in ((0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)):
-        with pytest.raises(ProblemError, match="must be"):
-            allocate(one, one, u, cores, reserved)
+@pytest.mark.parametrize(("u", "cores", "reserved"), [(0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)])
+def test_a_question_about_cores_must_make_sense(u, cores, reserved):
+    with pytest.raises(ProblemError, match="must be"):
+        allocate(curve("f", {1: 5.0}), curve("f", {1: 5.0}), u, cores, reserved)

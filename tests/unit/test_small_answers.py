@@ -12,7 +12,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.answer import Note
-from dse.answers.tune import HARDLY, adapted_answer, scaling_answer, split_answer
+from dse.answers.tune import HARDLY, adapted_answer, scaling_answer
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -25,8 +25,7 @@ from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors, spo_seconds
 from dse.tuning import adapt, presampling
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
-from dse.tuning.core_question import platform_split, split_cores
-from dse.tuning.core_split import RateCurve
+from dse.tuning.cores import EQUAL, RateCurve, platform_curves, platform_split, split_cores
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import LOSS, depth_enough, depth_of, platform_depth, published_loop
 from impls.training import load as load_workload
@@ -60,37 +59,39 @@ def split(rates, off=0.0, source="measured", cores=8):
 
 def test_more_cores_than_a_machine_has_are_carried_on():
     given = platform_split("this", "pong_dqn", 8, machine=MACHINE)
-    assert Note("cores_beyond", {"cores": 2}, "warning") in split_answer(given).notes
-    far, last = given.f_l.rates[7], given.f_l.rates[2]
+    assert Note("cores_beyond", {"cores": 2}, "warning") in given.notes
+    rates = {row.label["cores"]: row.estimate for row in given.rows if row.label["side"] == "learners"}
+    far, last = rates[7], rates[2]
     assert (far.source, last.source) == ("extrapolated", "measured")
     assert far.low <= last.value  # more cores may gain nothing
     assert far.high >= last.value * 7 / 2  # or all that they could
 
 
 def test_one_core_serves_both_in_turns():
-    given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
+    answer = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
     loop = find_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
-    assert (given.choice.in_turns, given.choice.hz) == (True, loop.hz)
-    answer = split_answer(given)
-    assert answer.choice.says == "take_turns"
-    assert answer.choice.label["actors"] == 1
-    assert answer.others == ()
+    label = {"actors": 1, "learners": 1, "in_turns": True}
+    assert (answer.choice.says, answer.choice.label, answer.others) == ("take_turns", label, ())
+    assert answer.choice.estimate.value == loop.hz
 
 
 def test_turns_are_told_apart_where_they_are_faster():
     for rates, says in ((EVEN, "other_turns"), ({1: 100.0, 2: 250.0}, "turns_are_faster")):
-        assert [row.says for row in split_answer(split(rates, cores=2)).others] == [says]
+        assert [row.says for row in split(rates, cores=2).others] == [says]
 
 
 def test_ties_are_within_a_percent_or_measured_intervals():
+    def list_ties(answer):
+        return [(note.values["actors"], note.values["learners"]) for note in answer.notes if note.kind == "tied_split"]
+
     even, wide = split(EVEN), split(EVEN, 0.2)
-    assert even.ties == ()
-    assert even.printed == (4, even.choice)  # of eq. 5
-    assert (wide.choice.actors, wide.choice.learners) == (4, 4)
-    tied = [row.label for row in split_answer(wide).others if row.more["is_tied"]]
-    pairs = [(tie.actors, tie.learners) for tie in wide.ties]
-    assert pairs == [(label["actors"], label["learners"]) for label in tied] == [(3, 3), (3, 4), (3, 5)]
-    assert split(EVEN, 0.2, "modeled").ties == ()  # all rates of a law are wrong together
+    assert list_ties(even) == []
+    eq_5 = next(note.values for note in even.notes if note.kind == "eq_5")
+    solution = {"pairs": 4, "equal_share": EQUAL, "actors": 4, "learners": 4, "hz": even.choice.estimate.value}
+    assert (eq_5, wide.choice.label["actors"], wide.choice.label["learners"]) == (solution, 4, 4)
+    tied = [(row.label["actors"], row.label["learners"]) for row in wide.others if row.more["is_tied"]]
+    assert list_ties(wide) == tied == [(3, 3), (3, 4), (3, 5)]
+    assert list_ties(split(EVEN, 0.2, "modeled")) == []  # all rates of a law are wrong together
 
 
 def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
@@ -318,8 +319,7 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
         question = ask(platform, "cartpole_dqn", fix=fix)
         alone = one_thread(question.parts(), by)
         assert learner_scaling(question).by == question.parts().learners.implementation == by
-        split = platform_split(platform, "cartpole_dqn", fix=fix)
-        assert split.f_l.rates[1].value == pytest.approx(1 / alone.value)
+        assert platform_curves(question.parts(), 2)[1].rates[1].value == pytest.approx(1 / alone.value)
         with pytest.raises(ProblemError, match=f"^{by}$"):
             adapted(question)
 
