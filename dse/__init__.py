@@ -13,7 +13,7 @@ Which mapping
 How many
     ``platform_split``      cores for actors and for learners, of a workload on a platform: an ``Answer``
     ``split_cores``         the same from your own curves, each a ``RateCurve``
-    ``platform_depth``      batches to sample ahead, of a workload on a platform: a ``DepthAnswer``
+    ``platform_depth``      batches to sample ahead, of a workload on a platform: an ``Answer``
 Records
     ``Record``              one number with its source, facts and metrics, and its ``Run``: machine, commit and command
     ``read_folder``         of each cell below a folder the latest quiet record; ``read_file`` those of a file, in order

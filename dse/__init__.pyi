@@ -35,6 +35,6 @@ from .times.tree_cost_model import (
 )
 from .times.tree_times import family_and_points as family_and_points
 from .tuning.cores import RateCurve as RateCurve, platform_split as platform_split, split_cores as split_cores
-from .tuning.presampling import DepthAnswer as DepthAnswer, platform_depth as platform_depth
+from .tuning.depth import platform_depth as platform_depth
 
 __version__: str

@@ -12,11 +12,10 @@ from impls.training.adapting import MEMORY, WHOLE, Search
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms.reading import HERE
-from ..tuning import presampling
 from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
 from ..tuning.cores import ACTING_HZ, STEPS_HZ, RateCurve, platform_split, split_cores
+from ..tuning.depth import LOSS, SPREAD, NothingFits, own_depth, platform_depth
 from ..tuning.learners import LearnerScaling, learner_scaling
-from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer
 from .mapping_answer import mapping_answer
 from .options import add_command, add_fix, add_system, add_verbose, pairs, system_of
 from .printer import show
@@ -60,7 +59,7 @@ def add_to(commands: Any) -> None:
         add(f"--{name}-us", type=float, metavar="US", help=words)
     add("--together", action="store_true", help="all of your own times on one engine")
     varying = "of times that vary; 0: none do (default: %(default)g)"
-    add("--spread", type=float, default=presampling.SPREAD, metavar="CV", help=varying)
+    add("--spread", type=float, default=SPREAD, metavar="CV", help=varying)
     summary = "how many samplers and which batch, by few looks"
     adapting = add_command(commands, "adapt", summary, _about(_adapt), f"adapt {system} --memory-gb 64")
     add = adapting.add_argument
@@ -93,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as the functions of ``dse.tuning``."""
     try:
         return show(_ANSWER[options.command](options), options)
-    except presampling.NothingFits as error:
+    except NothingFits as error:
         return show(mapping_answer(error.shortage), options)
 
 
@@ -186,7 +185,7 @@ def _depth(options: argparse.Namespace) -> Answer:
             raise ValueError("name a --workload, or give times of your own: --sampling-us 1000 --training-us 2000")
         asked = {name: getattr(options, name) for name in ("exclude", "results", "machine")}
         platform, fix = options.platform or HERE, pairs(options.fix, "--fix")
-        return depth_answer(presampling.platform_depth(platform, options.workload, options.spread, fix=fix, **asked))
+        return platform_depth(platform, options.workload, options.spread, fix=fix, **asked)
     why = "goes with times of a workload, not with your own; leave one of them out"
     _refuse(options, ("workload", "platform", "machine", "fix", "exclude"), why)
     for name in OWN:
@@ -200,71 +199,7 @@ def _depth(options: argparse.Namespace) -> Answer:
     if options.together and own.get("transfer"):
         raise ValueError("--together has nothing to transfer; leave --transfer-us out")
     sampling, training, updating, transfer = (own.get(name, 0.0) / 1e6 for name in OWN)
-    loop = presampling.published_loop(sampling, training, updating, transfer, options.together)
-    every = {"sampling": sampling, "there": transfer, "training": training, "back": transfer, "updating": updating}
-    named = zip((name for name, seconds in every.items() if seconds), loop.round, strict=True)
-    times = (Busy(name, visit.engine, visit.seconds, None, None, "quoted") for name, visit in named)
-    return depth_answer(dataclasses.replace(presampling.depth_of(loop, options.spread), times=tuple(times)))
-
-
-def depth_answer(found: DepthAnswer) -> Answer:
-    """Return how many batches to sample ahead as an answer."""
-    names = ("platform", "workload", "batch", "machine", "arrangement", "presampled")
-    engine = max(found.busy, key=lambda name: found.busy[name])
-    rate = _rate_of_depth(found, engine)
-    choice = Row(
-        {"depth": found.depth},
-        rate,
-        STEPS_HZ,
-        {"least": found.least, "most": found.most, "most_hz": found.most_hz, "round_seconds": found.round_seconds},
-        "sample_ahead" if found.depth else "sample_none_ahead",
-        found.upper_bound,
-    )
-    rows = [_busy_row(found, time) for time in found.times]
-    rows += [
-        Row(
-            {"depth": at.depth, "cv": simulation.cv},
-            rate,
-            STEPS_HZ,
-            {"bound_hz": at.bound_hz, "loss": 1 - rate.value / found.most_hz},
-        )
-        for at in found.points
-        for simulation, rate in zip(found.simulated, at.simulated, strict=True)
-    ]
-    busy = {"engine": engine, "seconds": found.busy[engine], "round_seconds": found.round_seconds}
-    notes = [Note("busiest_engine" if len(found.busy) > 1 else "takes_turns", busy, "first")]
-    if len(found.busy) > 1:
-        point = found.points[0]
-        losses = {"loss": 1 - point.bound_hz / found.most_hz, "depth": point.depth}
-        notes.append(Note("loss_of_none_ahead", losses, "first"))
-    if found.presampled is not None and found.presampled != found.depth:
-        notes.append(Note("workload_samples_ahead", {"presampled": found.presampled}, "first"))
-    for simulation in found.simulated:
-        enough = dataclasses.asdict(simulation) | {"within_share": LOSS, "steps": STEPS}
-        kind = "never_enough" if simulation.depth is None else "enough" if simulation.cv else "enough_if_exact"
-        notes.append(Note(kind, enough, "detail" if simulation.cv or len(found.busy) == 1 else "first"))
-    is_sure = found.least == found.most
-    notes += [Note("depth_is_sure" if is_sure else "depth_is_between", {"least": found.least, "most": found.most})]
-    notes += [Note("actors_are_apart")] * (found.hz > 0)
-    question = {name: getattr(found, name) for name in names} | {"mapping": found.mapping}
-    return Answer(
-        question, choice, tuple(rows), notes=(*notes, Note("stale_priorities"), *_records(found, found.sources))
-    )
-
-
-def _rate_of_depth(found: DepthAnswer, engine: str) -> Estimate:
-    """Return the rate with actors, or, of a user's own times, that of the busiest engine."""
-    if found.hz:
-        return Estimate(found.hz, *found.ends, Evidence("loop", found.source))
-    factor = max((time.factor for time in found.times if time.engine == engine), default=1.0)
-    return Estimate(found.most_hz, found.most_hz / factor, found.most_hz * factor, Evidence("closed form", "modeled"))
-
-
-def _busy_row(found: DepthAnswer, time: Busy) -> Row:
-    device = (found.mapping or {}).get(time.name)
-    label = {"part": time.name, "device": device, "engine": time.engine}
-    low, high = time.low or time.seconds, time.high or time.seconds
-    return Row(label, Estimate(time.seconds, low, high, Evidence(time.name, time.source)), "s")
+    return own_depth(sampling, training, updating, transfer, options.together, options.spread)
 
 
 def _adapt(options: argparse.Namespace) -> Answer:

@@ -27,8 +27,8 @@ from dse.platforms import PlatformError
 from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.stats import LEAST_SEEDS
+from dse.tuning.depth import platform_depth
 from dse.tuning.learners import learner_scaling
-from dse.tuning.presampling import platform_depth
 from impls.terminal import plural
 
 from .. import style
@@ -373,7 +373,7 @@ def predicted(material: Material, workload: str) -> dict[int, float]:
     answer = platform_depth(
         material.folder / "platform.toml", workload, 0.0, fix={"arrangement": "pipelined"}, results=material.results,
     )  # fmt: skip
-    return {point.depth: point.simulated[0].value for point in answer.points}
+    return {row.label["depth"]: row.number["value"] for row in answer.rows if "depth" in row.label}
 
 
 def _rows(select: Any) -> Any:

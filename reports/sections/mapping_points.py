@@ -24,8 +24,8 @@ from dse.times.door import Times
 from dse.times.multi_learner import FactorPoint, factors
 from dse.times.whole_runs import what_of
 from dse.tuning.cores import RateCurve, platform_curves
+from dse.tuning.depth import DepthPoint, depth_curve, depth_enough
 from dse.tuning.learners import LearnerScaling, learner_scaling
-from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 from impls.files import list_files
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the machine of [Zhang2023], and one of its workloads

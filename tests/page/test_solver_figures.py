@@ -5,7 +5,7 @@ import pytest
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors
 from dse.tuning.cores import RateCurve, Scaling, allocate, completed, in_turns
-from dse.tuning.presampling import depth_curve, depth_enough, published_loop
+from dse.tuning.depth import depth_curve, depth_enough, published_loop
 from reports.claims import mapping_loss
 
 pytest.importorskip("seaborn", reason="reports need seaborn")

@@ -56,7 +56,9 @@ def test_questions_are_answered_by_their_types():
     assert mapping.choice.estimate.low <= mapping.choice.estimate.value <= mapping.choice.estimate.high
     assert explained.others[0].label["learner"] == "gpu"
     assert dse.recommend_mapping("edge", "pong_dqn", fix={"capacity": 10**8}).choice is None
-    assert dse.platform_depth("u200", "hopper_ddpg", 0.0).depth == 0  # what is chosen there samples none ahead
+    assert (
+        dse.platform_depth("u200", "hopper_ddpg", 0.0).choice.label["depth"] == 0
+    )  # what is chosen there samples none ahead
     with pytest.raises(dse.RecordError):
         dse.recommend(1_000_000, 256, machine="nobody")
 

@@ -11,7 +11,7 @@ from dse.estimate import Estimate, Evidence
 from dse.solver.law import TOO_HIGH, outcome
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError
 from dse.solver.queues import Network, Visit, network, simulate
-from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
+from dse.tuning.depth import bound_hz, depth_curve, depth_enough, published_loop
 
 STEPS = 400
 EXAMPLE = published_loop(1.0, 2.0, 0.5, 0.3)

@@ -23,11 +23,11 @@ from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors, spo_seconds
-from dse.tuning import adapt, presampling
+from dse.tuning import adapt, depth
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.cores import EQUAL, RateCurve, platform_curves, platform_split, split_cores
+from dse.tuning.depth import LOSS, answer_depth, depth_enough, own_depth, platform_depth, published_loop
 from dse.tuning.learners import learner_scaling
-from dse.tuning.presampling import LOSS, depth_enough, depth_of, platform_depth, published_loop
 from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
 from tests.made import make_record
@@ -117,7 +117,7 @@ def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
 @pytest.fixture
 def short(monkeypatch):
     """Simulate few steps, so that a test is quick."""
-    monkeypatch.setattr(presampling, "STEPS", 400)
+    monkeypatch.setattr(depth, "STEPS", 400)
 
 
 def test_ones_own_times_have_a_depth_rates_and_losses(capsys, short):
@@ -141,11 +141,11 @@ def test_ones_own_times_have_a_depth_rates_and_losses(capsys, short):
 
 def test_a_platforms_times_are_those_of_its_best_mapping():
     given, best = platform_depth("u200", "hopper_ddpg", 0.0), find_mapping("u200", "hopper_ddpg")
-    assert given.arrangement == best.arrangement
-    parts = {part.label["part"]: part.label["device"] for part in best.parts}
-    assert given.mapping == parts
-    assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference
-    assert given.presampled == best.choice.more["depth"] == 50
+    assert given.question["arrangement"] == best.arrangement
+    assert given.question["mapping"] == {part.label["part"]: part.label["device"] for part in best.parts}
+    assert given.question["presampled"] == best.choice.more["depth"] == 50
+    hz = given.choice.estimate.value
+    assert given.choice.more["most_hz"] * (1 + 1e-9) >= hz == best.hz  # in apart, no depth makes a difference
 
 
 def test_what_is_excluded_is_heeded(capsys, short):
@@ -158,8 +158,9 @@ def test_in_turns_nothing_is_gained(capsys, short):
     assert given["choice"]["depth"] == 0
     assert given["question"]["machine"] == MACHINE
     assert notes["workload_samples_ahead"]["presampled"] == 50
-    together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
-    assert (together.depth, together.simulated[0].depth) == (0, 0)
+    together = own_depth(1.0, 2.0, 0.5, together=True)
+    depths = [note.values["depth"] for note in together.notes if "cv" in note.values]
+    assert (together.choice.label["depth"], *depths) == (0, 0, 0)
 
 
 def test_the_range_of_depths_is_that_of_all_times_between(short):
@@ -172,20 +173,22 @@ def test_the_range_of_depths_is_that_of_all_times_between(short):
         def loop(at, names=names, low=low, more=more):
             return Network(tuple(map(Visit, map(str, names), map(float, low + more * at))))
 
-        given = depth_of(loop(0.5), 0.0, (loop(0), loop(1)))
+        given = answer_depth(loop(0.5), 0.0, (loop(0), loop(1))).choice.more
         corners = [depth_enough(loop(np.array(at))) for at in itertools.product((0, 1), repeat=5)]
         between = [depth_enough(loop(rng.uniform(0, 1, 5))) for _ in range(50)]
-        assert given.least == min(corners) <= min(between)
-        assert max(between + corners) <= given.most <= len(engines) - 1
+        assert given["least"] == min(corners) <= min(between)
+        assert max(between + corners) <= given["most"] <= len(engines) - 1
 
 
 def test_a_depth_is_enough_where_its_rate_is_near_the_most(short):
-    given = depth_of(published_loop(1.0, 2.0, 0.5, 0.3))
-    rates = {point.depth: point.simulated for point in given.points}
-    for at, enough in enumerate(given.simulated):
-        depth = enough.depth
-        assert rates[depth][at].value >= (1 - LOSS) * given.most_hz > rates[depth - 1][at].value
-        assert enough.least <= depth <= (enough.most or depth)
+    given = own_depth(1.0, 2.0, 0.5, 0.3)
+    rates = {(row.label["cv"], row.label["depth"]): row.estimate.value for row in given.rows if "cv" in row.label}
+    enough = [note.values for note in given.notes if "cv" in note.values]
+    assert [found["cv"] for found in enough] == [0.0, 1.0]
+    for found in enough:
+        cv, depth, least = found["cv"], found["depth"], (1 - LOSS) * given.choice.more["most_hz"]
+        assert rates[cv, depth] >= least > rates[cv, depth - 1]
+        assert found["least"] <= depth <= (found["most"] or depth)
 
 
 # FPGAs

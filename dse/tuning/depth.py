@@ -17,15 +17,15 @@ Letters: T_s sampling and gathering, T_L learner, T_u updating, T_x a transfer (
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from impls.training import Workload
 
-from ..answer import Note
-from ..estimate import Estimate, Evidence, Interval, interval_of, off, weakest
+from ..answer import Answer, Note, Row, Values, evidence_notes, notes_of_records
+from ..estimate import Estimate, Evidence, weakest
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
 from ..platforms import Platform
@@ -38,7 +38,11 @@ from ..solver.queues import Network, Visit, network, simulate
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps/s, within which a simulated rate is enough: noise hides less
 TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
-STEPS = 4000
+STEPS, STEPS_HZ = 4000, "gradient steps/s"
+NO_SYSTEM: Values = dict.fromkeys(("platform", "workload", "machine", "arrangement"), "") | {
+    "batch": None, "presampled": None, "mapping": None
+}  # fmt: skip
+"""The question where times are a user's own."""
 _ROUNDING = 1e-9
 
 
@@ -103,110 +107,87 @@ def depth_curve(
     )
 
 
-@dataclass(frozen=True)
-class Enough:
-    """The smallest D that is within ``LOSS`` of the most, simulated with times of one cv; None if none tried is.
-
-    ``least`` and ``most``: the same by the upper and by the lower ends of the simulation's own noise at 95 %.
-    """
-
-    cv: float
-    depth: int | None
-    least: int | None
-    most: int | None
-
-
-@dataclass(frozen=True)
-class Busy:
-    """Seconds of a part, or of a link's transfer, in a gradient step, in [low, high] where that is known."""
-
-    name: str
-    engine: str
-    seconds: float
-    low: float | None
-    high: float | None
-    source: Source
-
-    @property
-    def interval(self) -> Interval | None:
-        """What the ends mean; None where there are none."""
-        return None if self.low is None else interval_of([self.source])
-
-    @property
-    def factor(self) -> float:
-        """Error bound of the seconds, as a factor; 1 where nothing is known."""
-        return off(self.seconds, self.low, self.high) if self.low and self.high else 1.0
+def own_depth(
+    sampling: float,
+    training: float,
+    updating: float = 0.0,
+    transfer: float = 0.0,
+    together: bool = False,
+    spread: float = SPREAD,
+) -> Answer:
+    """Answer for times of your own, seconds of one batch, as ``published_loop`` takes them."""
+    loop = published_loop(sampling, training, updating, transfer, together)
+    every = {"sampling": sampling, "there": transfer, "training": training, "back": transfer, "updating": updating}
+    named = zip((name for name, seconds in every.items() if seconds), loop.round, strict=True)
+    return answer_depth(loop, spread, times=[_time_row(name, visit.engine, visit.seconds) for name, visit in named])
 
 
-@dataclass(frozen=True)
-class DepthAnswer:
-    """The answer: ``depth`` is D* of the closed form, from ``least`` to ``most`` by the intervals of the times.
+def answer_depth(
+    loop: Network,
+    spread: float = SPREAD,
+    ends: tuple[Network, Network] | None = None,
+    times: Iterable[Row] = (),
+    rate: Estimate | None = None,
+    is_bound: bool = True,
+    question: Values = NO_SYSTEM,
+    notes: Iterable[Note] = (),
+) -> Answer:
+    """Answer for a loop: D* of the closed form, its ends by those of the times, and the D enough by simulation.
 
-    ``simulated``: the D that is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: how
-    many batches the workload samples ahead, None for a user's own times. ``hz``: gradient steps/s at that depth in
-    ``ends``, actors included, as `recommend` has them; 0 for a user's own times.
-    """
+    ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ``ends``: the same loop with its
+    shortest and with its longest times. ``rate``: gradient steps/s with actors at D*, by default that of the busiest
+    engine, which no D exceeds. Rows are the ``times`` of the parts, then the simulated rates at each D.
 
-    depth: int
-    least: int
-    most: int
-    simulated: tuple[Enough, ...]
-    points: tuple[DepthPoint, ...]
-    round_seconds: float
-    busy: Mapping[str, float]
-    times: tuple[Busy, ...] = ()
-    sources: tuple[Evidence, ...] = ()
-    platform: str = ""
-    workload: str = ""
-    batch: int | None = None
-    arrangement: str = ""
-    mapping: Mapping[str, str] | None = None
-    presampled: int | None = None
-    hz: float = 0.0
-    ends: tuple[float, float] = (0.0, 0.0)
-    source: Source = "modeled"  # of that rate
-    upper_bound: bool = True
-    machine: str = ""  # whose records were read, if any
-    machine_note: Note | None = None  # says so where another machine stands for "this"
-    profile_notes: tuple[Note, ...] = ()  # that the profile is incomplete, or was disturbed
-
-    @property
-    def most_hz(self) -> float:
-        """Steps per second of the busiest engine, actors left out, which no D exceeds."""
-        return 1 / max(self.busy.values())
-
-
-def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network] | None = None) -> DepthAnswer:
-    """Answer for a loop. ``ends``: the same loop with its shortest and with its longest times.
-
-    ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ProblemError unless it is 0 or in
-    [1e-6, 3].
+    ProblemError unless the spread is 0 or in [1e-6, 3].
     """
     if not (spread == 0 or LEAST_SPREAD <= spread <= MOST_SPREAD):
         bounds = f"0 or from {LEAST_SPREAD:g} to {MOST_SPREAD:g}"
         raise ProblemError(f"the spread of times (cv) is {bounds}, not {spread:g}")
     cvs = (0.0, spread) if spread else (0.0,)
-    needed, enough = depth_enough(loop), 1 / max(loop.busy.values()) * (1 - LOSS)
+    engine, busy = max(loop.busy.items(), key=lambda engine: engine[1])
+    depth, most_hz = depth_enough(loop), 1 / busy
     in_turns = len(loop.busy) == 1  # where every D makes as many steps, and only noise would tell them apart
     points: list[DepthPoint] = []
     # Invariant: points has every D tried so far, rising, and none above the closed form's is surely enough.
-    for depth in sorted({*TRIED, needed}):
-        points += depth_curve(loop, (depth,), cvs, STEPS)
-        if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
+    for tried in sorted({*TRIED, depth}):
+        points += depth_curve(loop, (tried,), cvs, STEPS)
+        is_enough = all(simulated.low >= most_hz * (1 - LOSS) for simulated in points[-1].simulated)
+        if tried > depth and (in_turns or is_enough):
             break
-    ends_of = ("value", "high", "low")
-    simulated = tuple(
-        Enough(cv, *((0, 0, 0) if in_turns else (_first(points, at, end, enough) for end in ends_of)))
-        for at, cv in enumerate(cvs)
-    )
-    least, most = _between(*(ends or (loop, loop)))
-    return DepthAnswer(
-        needed, min(least, needed), max(most, needed), simulated, tuple(points), loop.round_seconds, loop.busy
-    )
+    rows = [
+        Row(
+            {"depth": point.depth, "cv": cv}, hz, STEPS_HZ, {"bound_hz": point.bound_hz, "loss": 1 - hz.value / most_hz}
+        )
+        for point in points
+        for cv, hz in zip(cvs, point.simulated, strict=True)
+    ]
+    seconds = {"engine": engine, "seconds": busy, "round_seconds": loop.round_seconds}
+    said = [Note("takes_turns" if in_turns else "busiest_engine", seconds, "first")]
+    if not in_turns:
+        said.append(Note("loss_of_none_ahead", {"loss": 1 - bound_hz(loop, 0) / most_hz, "depth": 0}, "first"))
+    if question["presampled"] not in (None, depth):
+        said.append(Note("workload_samples_ahead", {"presampled": question["presampled"]}, "first"))
+    for at, cv in enumerate(cvs):
+        firsts = [0] * 3 if in_turns else [_first(points, at, end, most_hz) for end in ("value", "high", "low")]
+        enough = {"cv": cv, **dict(zip(("depth", "least", "most"), firsts, strict=True))}
+        kind = "never_enough" if firsts[0] is None else "enough" if cv else "enough_if_exact"
+        enough |= {"within_share": LOSS, "steps": STEPS}
+        said.append(Note(kind, enough, "detail" if cv or in_turns else "first"))
+    shortest, longest = _between(*(ends or (loop, loop)))
+    between = {"least": min(shortest, depth), "most": max(longest, depth)}
+    said.append(Note("depth_is_sure" if between["least"] == between["most"] else "depth_is_between", between))
+    said += [*[Note("actors_are_apart")] * (rate is not None), Note("stale_priorities"), *notes]
+    rate = rate or Estimate(most_hz, most_hz, most_hz, Evidence("closed form", "modeled"))
+    more = {**between, "most_hz": most_hz, "round_seconds": loop.round_seconds}
+    says = "sample_ahead" if depth else "sample_none_ahead"
+    choice = Row({"depth": depth}, rate, STEPS_HZ, more, says, is_bound)
+    return Answer(question, choice, (*times, *rows), notes=tuple(said))
 
 
-def _first(points: Sequence[DepthPoint], at: int, end: str, enough: float) -> int | None:
-    return next((one.depth for one in points if getattr(one.simulated[at], end) >= enough), None)
+def _first(points: Sequence[DepthPoint], at: int, end: str, most_hz: float) -> int | None:
+    """Find the smallest D whose rate, simulated with the cv at that position, is within ``LOSS`` of the most."""
+    enough = most_hz * (1 - LOSS)
+    return next((point.depth for point in points if getattr(point.simulated[at], end) >= enough), None)
 
 
 def _between(low: Network, high: Network) -> tuple[int, int]:
@@ -235,33 +216,29 @@ def platform_depth(
     exclude: Collection[str] = (),
     results: str | Path = RESULTS,
     machine: str | None = None,
-) -> DepthAnswer:
+) -> Answer:
     """Answer for the mapping that ``find_mapping`` gives, whose keywords and errors these are.
 
     NothingFits, a ProblemError, where no mapping fits.
     """
-    asked = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
-    found = answer_question(asked)
+    question = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
+    found = answer_question(question)
     if isinstance(found, Shortage):
         raise NothingFits(found)
     problem, chosen = found.chosen.problem, found.chosen.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
+    hz = outcome(problem, replace(chosen, depth=depth_enough(loop))).hz
+    source = weakest(part.number["source"] for part in found.parts)
+    rate = Estimate(hz, hz * found.low / found.value, hz * found.high / found.value, Evidence("loop", source))
     ids = {chosen.of(part).time.rests_on.id for part in LOOP}
-    answer = depth_of(loop, spread, (ends[0], ends[1]))
-    return replace(
-        answer,
-        hz=(hz := outcome(problem, replace(chosen, depth=answer.depth)).hz),
-        ends=(hz * found.low / found.value, hz * found.high / found.value),
-        source=weakest(part.number["source"] for part in found.parts),
-        upper_bound=found.choice.is_bound,
-        times=tuple(_times(problem, chosen)),
-        sources=tuple(one for one in found.sources if one.id in ids),
-        batch=found.question["batch"],
-        arrangement=found.arrangement,
-        mapping={part: chosen.of(part).device for part in PARTS},
-        presampled=asked.workload.replay.presampled,
-        **asked.provenance,
-    )
+    asked = {"platform": question.platform.name, "workload": question.workload.name, "batch": found.question["batch"]}
+    asked |= {"machine": question.machine, "arrangement": found.arrangement}
+    asked |= {"presampled": question.workload.replay.presampled}
+    asked |= {"mapping": {part: chosen.of(part).device for part in PARTS}}
+    notes = notes_of_records(question.machine_note, question.profile_notes)
+    notes += tuple(evidence_notes(evidence for evidence in found.sources if evidence.id in ids))
+    times = _list_times(problem, chosen)
+    return answer_depth(loop, spread, (ends[0], ends[1]), times, rate, found.choice.is_bound, asked, notes)
 
 
 def _at(chosen: Configuration, end: str) -> Configuration:
@@ -271,11 +248,17 @@ def _at(chosen: Configuration, end: str) -> Configuration:
     return chosen
 
 
-def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
+def _list_times(problem: Problem, chosen: Configuration) -> Iterator[Row]:
+    """Yield the time of each part, and of each link's transfer, in a gradient step."""
     slower = slowdowns(problem, chosen.where)
-    for option in (chosen.of(part) for part in PARTS):
-        time = option.time.scaled(slower[option.part])
-        yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
+    for part in PARTS:
+        option, time = chosen.of(part), chosen.of(part).time.scaled(slower[part])
+        label = {"part": part, "device": option.device, "engine": option.engine}
+        yield Row(label, replace(time, rests_on=Evidence(part, time.source)), "s")
     for flow, hop in transfers(problem, chosen.where):
-        name = f"{flow.source} to {flow.target}"
-        yield Busy(name, hop.engine, hop.seconds(flow), None, None, hop.rests_on.source)
+        yield _time_row(f"{flow.source} to {flow.target}", hop.engine, hop.seconds(flow), hop.rests_on.source)
+
+
+def _time_row(part: str, engine: str, seconds: float, source: Source = "quoted") -> Row:
+    label = {"part": part, "device": None, "engine": engine}
+    return Row(label, Estimate(seconds, seconds, seconds, Evidence(part, source)), "s")
