@@ -3,19 +3,19 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training.adapting import MEMORY, WHOLE, Search
+from impls.training.adapting import WHOLE
 
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms.reading import HERE
-from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
-from ..tuning.cores import ACTING_HZ, STEPS_HZ, RateCurve, platform_split, split_cores
+from ..tuning.cores import STEPS_HZ, RateCurve, platform_split, split_cores
 from ..tuning.depth import LOSS, SPREAD, NothingFits, own_depth, platform_depth
 from ..tuning.learners import LearnerScaling, learner_scaling
+from ..tuning.samplers import PROCESS_BYTES, answer_samplers, replay
 from .mapping_answer import mapping_answer
 from .options import add_command, add_fix, add_system, add_verbose, pairs, system_of
 from .printer import show
@@ -218,70 +218,18 @@ def _adapt(options: argparse.Namespace) -> Answer:
     No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if
     the host held it: the records, a tree, the batches under way, and {PROCESS_GB:g} GB a process.
     """
-    shown = sys.stderr.isatty()
+    is_shown = sys.stderr.isatty()
 
     def tell(batch: int) -> None:
-        if shown:
+        if is_shown:
             print(f"\rpredicting B = {batch:<6,}", end="", file=sys.stderr, flush=True)
 
     memory = None if options.memory_gb is None else options.memory_gb * 1e9
-    answer = adapted(system_of(options), memory, options.cpu_percent, tell)
-    if shown:
+    question = system_of(options)
+    answer = answer_samplers(question, replay(question, memory, options.cpu_percent, tell))
+    if is_shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    return adapted_answer(answer)
-
-
-def adapted_answer(found: Adaptation) -> Answer:
-    """Return the samplers and the batch to choose as an answer."""
-    rates, question = found.rates, {name: getattr(found, name) for name in ("platform", "workload", "machine", "caps")}
-    question["update_interval"] = rates.update_interval
-    choice = _pair_row(found, found.choice, "take_samplers")
-    said = {found.pair: "searched_apart", found.best: "fastest_pair"}  # which may be one pair
-    pairs_found = dict.fromkeys((found.best, found.pair))
-    others = [_pair_row(found, pair, said[pair]) for pair in pairs_found if pair != found.choice]
-    rows, notes = list[Row](), list(found.notes)
-    for name, search, values, times, unit in _searches(found):
-        for value, hz in search.seen.items():
-            more = {"rate_hz": hz, "rate_unit": unit}
-            rows.append(Row({"search": name, "tried": value}, times.get(value), "s", more))
-        looks = {"search": name, "best": search.best, "looks": len(search.seen), "values": len(search.allowed)}
-        notes.append(Note("search_found", looks))
-        if search.stopped_by:
-            over = "over_memory" if search.stopped_by == MEMORY else "over_processor"
-            cap = {"value": values[len(search.allowed)], "cap": found.caps[search.stopped_by]}
-            notes.append(Note(over, {"search": name, "stopped_by": search.stopped_by, **cap}))
-        if search.not_unimodal:
-            notes.append(Note("not_one_peak", {"search": name, "seen": search.not_unimodal}))
-        if search.best == search.allowed[-1] and len(search.allowed) > 1:
-            notes.append(Note("still_rising", {"search": name, "best": search.best}))
-    notes.append(Note("searching_apart", {"loss": found.loss, "pairs": found.tried}, "first"))
-    notes += [Note("design_is_fixed", {"device": device}) for device in found.left_out]
-    shares = {str(batch): rate / found.knee.most for batch, rate in found.knee.rates.items()}
-    notes += [Note("waits_are_not_counted"), Note("shares_of_the_most", {"shares": shares})]
-    look = rates.looks[found.choice]
-    sources = look.actors.rests_on, look.learner.rests_on
-    return Answer(question, choice, tuple(rows), tuple(others), notes=(*notes, *_records(found, sources)))
-
-
-def _pair_row(found: Adaptation, pair: tuple[int, int], says: str) -> Row:
-    """Return a pair as a row; its rate at either end is that of the slower side, by the ends of both sides' times."""
-    rate, look = found.rates.records_hz(*pair), found.rates.looks[pair]
-    sides = (look.actors, look.outcome.actor_hz), (look.learner, look.outcome.training_hz)
-    low = min(rate, *(pair[1] * hz * time.value / time.high for time, hz in sides))
-    high = max(rate, min(pair[1] * hz * time.value / time.low for time, hz in sides))
-    evidence = Evidence("pair", weakest(time.source for time, _ in sides))
-    number = Estimate(rate, low, high, evidence)
-    return Row({"samplers": pair[0], "batch": pair[1]}, number, RECORDS_HZ, says=says, is_bound=True)
-
-
-def _searches(found: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], Mapping[int, Estimate], str]]:
-    """Yield (name, search, all values, the time that each look's rate rests on, unit of the rate)."""
-    looks, least, chosen = found.rates.looks, found.batches[0], found.pair[0]
-    first, second = found.found.samplers, found.found.batch
-    acting = {x: looks[x, least].actors for x in first.seen if (x, least) in looks}
-    yield "samplers", first, found.samplers, acting, ACTING_HZ
-    learning = {batch: looks[chosen, batch].learner for batch in second.seen if (chosen, batch) in looks}
-    yield "batch", second, found.batches, learning, RECORDS_HZ
+    return answer
 
 
 def _learners(options: argparse.Namespace) -> Answer:

@@ -34,11 +34,12 @@ from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
 from ..solver.queues import Network, Visit, network, simulate
+from .cores import STEPS_HZ
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps/s, within which a simulated rate is enough: noise hides less
 TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
-STEPS, STEPS_HZ = 4000, "gradient steps/s"
+STEPS = 4000
 NO_SYSTEM: Values = dict.fromkeys(("platform", "workload", "machine", "arrangement"), "") | {
     "batch": None, "presampled": None, "mapping": None
 }  # fmt: skip

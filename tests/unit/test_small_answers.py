@@ -12,7 +12,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.answer import Note
-from dse.answers.tune import HARDLY, adapted_answer, scaling_answer
+from dse.answers.tune import HARDLY, scaling_answer
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -23,11 +23,12 @@ from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors, spo_seconds
-from dse.tuning import adapt, depth
-from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
+from dse.tuning import depth
+from dse.tuning import samplers as tuning_samplers
 from dse.tuning.cores import EQUAL, RateCurve, platform_curves, platform_split, split_cores
 from dse.tuning.depth import LOSS, answer_depth, depth_enough, own_depth, platform_depth, published_loop
 from dse.tuning.learners import learner_scaling
+from dse.tuning.samplers import answer_samplers, fixed_designs, replay
 from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
 from tests.made import make_record
@@ -227,11 +228,21 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
 
 @pytest.fixture(scope="module")
 def many_cores():
-    return adapted(ask("u200", "hopper_ddpg"), cpu_percent=50.0)
+    """The rates on half of 28 cores, and the answer by them."""
+    question = ask("u200", "hopper_ddpg")
+    rates = replay(question, cpu_percent=50.0)
+    return rates, answer_samplers(question, rates)
+
+
+def values_of(answer, kind, search=None):
+    """The values of the notes of a kind, of a search if one is given."""
+    notes = [note.values for note in answer.notes if note.kind == kind]
+    return [values for values in notes if search is None or values["search"] == search]
 
 
 def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
-    rates, asked = many_cores.rates, {"exclude": many_cores.left_out, "epsilon": 0.0}
+    rates, _ = many_cores
+    asked = {"exclude": fixed_designs(load("u200")), "epsilon": 0.0}
     for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
         fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
         apart, pipelined = (
@@ -244,46 +255,48 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
 
 
 def test_searching_apart_keeps_the_caps_and_loses_what_is_told(many_cores):
-    samplers, _ = many_cores.pair
-    assert many_cores.found.samplers.stopped_by == PROCESSOR
-    assert samplers == many_cores.found.samplers.allowed[-1] == 13  # and a core for the learner: 14 of 28
-    assert len(many_cores.found.samplers.seen) <= 13 / 2
-    rates = many_cores.rates
+    rates, answer = many_cores
     every = {pair: rates.records_hz(*pair) for pair in rates.looks}
-    assert many_cores.best == min(every, key=lambda pair: (-every[pair], pair))
-    assert 0 <= many_cores.loss == pytest.approx(1 - every[many_cores.pair] / max(every.values()))
-    assert len(every) == many_cores.tried
-    answer = adapted_answer(many_cores)
-    assert [(row.says, *row.label.values()) for row in answer.others] == [
-        ("fastest_pair", *many_cores.best),
-        ("searched_apart", *many_cores.pair),
-    ]
-    kinds = [(note.kind, note.values.get("search")) for note in answer.notes]
-    assert {("over_processor", "samplers"), ("still_rising", "samplers"), ("design_is_fixed", None)} <= {*kinds}
+    best, pair = (tuple(row.label.values()) for row in answer.others)
+    assert [row.says for row in answer.others] == ["fastest_pair", "searched_apart"]
+    (found,) = values_of(answer, "search_found", "samplers")
+    assert (found["best"], found["values"]) == (pair[0], 13)  # and a core for the learner: 14 of 28
+    assert found["looks"] == sum(row.label["search"] == "samplers" for row in answer.rows) <= 13 / 2
+    assert best == min(every, key=lambda pair: (-every[pair], pair))
+    (apart,) = values_of(answer, "searching_apart")
+    assert apart == {"loss": pytest.approx(1 - every[pair] / max(every.values())), "pairs": len(every)}
+    assert apart["loss"] >= 0
+    for kind, search in (("over_processor", "samplers"), ("still_rising", "samplers"), ("design_is_fixed", None)):
+        assert values_of(answer, kind, search)
 
 
 def test_the_choice_is_the_knee_with_as_few_samplers_as_keep_up(many_cores):
     """It was the largest batch tried, with as many samplers as there are cores."""
-    rates, (samplers, batch) = many_cores.rates, many_cores.choice
-    every = {b: max(rates.records_hz(x, b) for x in many_cores.samplers) for b in many_cores.batches}
+    rates, answer = many_cores
+    samplers, batch = answer.choice.label.values()
+    every = {b: max(rates.records_hz(x, b) for x in rates.samplers) for b in rates.batches}
     assert batch == min(b for b in every if every[b] >= SHARE * max(every.values()))
-    assert batch < many_cores.best[1] == max(many_cores.batches)
-    enough = [x for x in many_cores.samplers if rates.records_hz(x, batch) >= 0.99 * every[batch]]
-    assert samplers == min(enough) < many_cores.pair[0]
+    assert batch < answer.others[0].label["batch"] == max(rates.batches)
+    enough = [x for x in rates.samplers if rates.records_hz(x, batch) >= 0.99 * every[batch]]
+    assert samplers == min(enough) < answer.others[1].label["samplers"]
 
 
 def test_a_rate_that_only_rises_leaves_the_workloads_batch():
-    given, workload = adapted(ask("h200", "cartpole_dqn")), load_workload("cartpole_dqn")
-    assert given.knee.batch is None
-    assert given.choice[1] == workload.learner.batch
-    assert max(given.batches) < workload.replay.capacity
+    question = ask("h200", "cartpole_dqn")
+    rates, workload = replay(question), load_workload("cartpole_dqn")
+    answer = answer_samplers(question, rates)
+    assert values_of(answer, "batch_still_rising")
+    assert answer.choice.label["batch"] == workload.learner.batch
+    assert max(rates.batches) < workload.replay.capacity
 
 
 def test_memory_caps_the_batch():
-    free = adapted(ask(HERE, "hopper_ddpg"))
-    tight = adapted(ask(HERE, "hopper_ddpg"), memory_bytes=0.64e9)
-    assert tight.found.batch.stopped_by == MEMORY
-    assert tight.pair[1] == tight.found.batch.allowed[-1] == 512 < free.pair[1]
+    question = ask(HERE, "hopper_ddpg")
+    free, tight = (answer_samplers(question, replay(question, bytes_)) for bytes_ in (None, 0.64e9))
+    assert not values_of(free, "over_memory")
+    assert values_of(tight, "over_memory", "batch")
+    batches = [values_of(answer, "search_found", "batch")[0]["best"] for answer in (tight, free)]
+    assert batches[0] == 512 < batches[1]
 
 
 def test_factors_follow_from_the_terms_that_are_told():
@@ -317,14 +330,14 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
     def refuse(parts, **more):
         raise ProblemError(parts.constraints["learner_implementation"])
 
-    monkeypatch.setattr(adapt, "build", refuse)
+    monkeypatch.setattr(tuning_samplers, "build", refuse)
     for fix, by in (({}, "dense"), ({"learner_implementation": "torch"}, "torch")):
         question = ask(platform, "cartpole_dqn", fix=fix)
         alone = one_thread(question.parts(), by)
         assert learner_scaling(question).by == question.parts().learners.implementation == by
         assert platform_curves(question.parts(), 2)[1].rates[1].value == pytest.approx(1 / alone.value)
         with pytest.raises(ProblemError, match=f"^{by}$"):
-            adapted(question)
+            replay(question)
 
 
 def test_learners_that_share_cores_take_turns_and_wait_longer():
