@@ -1,26 +1,22 @@
 """``python -m dse cores``, ``depth``, ``adapt`` and ``learners``: how many of each to take."""
 
 import argparse
-import dataclasses
 import sys
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from impls.terminal import count, plural
 from impls.training.adapting import WHOLE
 
-from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
-from ..estimate import Estimate, Evidence, weakest
+from ..answer import Answer
 from ..platforms.reading import HERE
-from ..tuning.cores import STEPS_HZ, RateCurve, platform_split, split_cores
+from ..tuning.cores import RateCurve, platform_split, split_cores
 from ..tuning.depth import LOSS, SPREAD, NothingFits, own_depth, platform_depth
-from ..tuning.learners import LearnerScaling, learner_scaling
+from ..tuning.learners import answer_learners
 from ..tuning.samplers import PROCESS_BYTES, answer_samplers, replay
 from .mapping_answer import mapping_answer
 from .options import add_command, add_fix, add_system, add_verbose, pairs, system_of
 from .printer import show
 
-RECORDS_HZ = "records/s"
 CURVES = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 OWN = {
     "sampling": "of sampling and gathering a batch",
@@ -30,29 +26,22 @@ OWN = {
 }
 NEEDED = ("sampling", "training")  # of these times
 LEAST_US, MOST_US = 1e-3, 1e12
-HARDLY, PARTLY = 1.1, 1.5  # speedups by two learners, below which a second one is hardly, or partly, worth it
 
 
 def add_to(commands: Any) -> None:
     """Add the four commands to the commands of a parser."""
     system = "--platform u200 --workload hopper_ddpg"
-    splitting = add_command(
-        commands,
-        "cores",
-        "how many cores to actors and how many to learners",
-        _about(_split),
-        f"cores {system} --update-interval 16 --reserved 1",
-    )
+    example = f"{system} --update-interval 16 --reserved 1"
+    splitting = _add(commands, "cores", "how many cores to actors and how many to learners", example)
     add = splitting.add_argument
     add("--actors", type=curve, metavar="X:HZ,...", help="environment steps/s on x cores")
     add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps/s on x cores")
     add("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
-    add(
-        "--update-interval", type=count, metavar="U", help="environment steps a gradient step (default: the workload's)"
-    )
+    own = "environment steps a gradient step (default: the workload's)"
+    add("--update-interval", type=count, metavar="U", help=own)
     add("--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)")
-    example = "depth --platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
-    ahead = add_command(commands, "depth", "how many batches to sample ahead", _about(_depth), example)
+    example = "--platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
+    ahead = _add(commands, "depth", "how many batches to sample ahead", example)
     add = ahead.add_argument
     add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     for name, words in OWN.items():
@@ -60,32 +49,26 @@ def add_to(commands: Any) -> None:
     add("--together", action="store_true", help="all of your own times on one engine")
     varying = "of times that vary; 0: none do (default: %(default)g)"
     add("--spread", type=float, default=SPREAD, metavar="CV", help=varying)
-    summary = "how many samplers and which batch, by few looks"
-    adapting = add_command(commands, "adapt", summary, _about(_adapt), f"adapt {system} --memory-gb 64")
+    adapting = _add(commands, "adapt", "how many samplers and which batch, by few looks", f"{system} --memory-gb 64")
     add = adapting.add_argument
     add("--memory-gb", type=float, metavar="GB", help="memory to use at most (default: what the platform states)")
-    add(
-        "--cpu-percent",
-        type=float,
-        default=WHOLE,
-        metavar="P",
-        help="share of the cores to use (default: %(default)g)",
-    )
-    example = f"learners {system} --device gpu --most 4"
-    scaling = add_command(commands, "learners", "whether a second learner is worth it", _about(_learners), example)
+    used = "share of the cores to use (default: %(default)g)"
+    add("--cpu-percent", type=float, default=WHOLE, metavar="P", help=used)
+    scaling = _add(commands, "learners", "whether a second learner is worth it", f"{system} --device gpu --most 4")
     add = scaling.add_argument
     add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
     add("--device", metavar="NAME", help="device that each learner runs on (default: a core of the processor)")
-    for parser, has_own_numbers in ((splitting, True), (ahead, True), (adapting, False), (scaling, False)):
-        add_system(parser, is_required=not has_own_numbers, default=HERE if has_own_numbers else "")
+    for parser, takes_own_numbers in ((splitting, True), (ahead, True), (adapting, False), (scaling, False)):
+        add_system(parser, is_required=not takes_own_numbers, default=HERE if takes_own_numbers else "")
         add_fix(parser)
         add_verbose(parser)
 
 
-def _about(answer: Callable[[argparse.Namespace], Answer]) -> str:
-    """Return the help of a command, which its function begins with."""
-    return (answer.__doc__ or "").format(LOSS=LOSS, PROCESS_GB=PROCESS_BYTES / 1e9)
+def _add(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """Add a command whose help is the docstring of its function."""
+    about = (_ANSWER[name].__doc__ or "").format(LOSS=LOSS, PROCESS_GB=PROCESS_BYTES / 1e9)
+    return add_command(commands, name, summary, about, f"{name} {example}")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -155,11 +138,6 @@ def _split(options: argparse.Namespace) -> Answer:
     return split_cores(f_a, f_l, u, options.cores, options.reserved)
 
 
-def _records(answer: Any, sources: Iterable[Evidence]) -> tuple[Note, ...]:
-    """Return the notes on whose records answer, and what it rests on."""
-    return (*notes_of_records(answer.machine_note, answer.profile_notes), *evidence_notes(sources))
-
-
 def _depth(options: argparse.Namespace) -> Answer:
     """How many batches should be sampled ahead of the one that is trained on?
 
@@ -183,19 +161,17 @@ def _depth(options: argparse.Namespace) -> Answer:
     if not own and not options.together:
         if not options.workload:
             raise ValueError("name a --workload, or give times of your own: --sampling-us 1000 --training-us 2000")
-        asked = {name: getattr(options, name) for name in ("exclude", "results", "machine")}
-        platform, fix = options.platform or HERE, pairs(options.fix, "--fix")
-        return platform_depth(platform, options.workload, options.spread, fix=fix, **asked)
+        asked = {name: getattr(options, name) for name in ("spread", "exclude", "results", "machine")}
+        return platform_depth(options.platform or HERE, options.workload, fix=pairs(options.fix, "--fix"), **asked)
     why = "goes with times of a workload, not with your own; leave one of them out"
     _refuse(options, ("workload", "platform", "machine", "fix", "exclude"), why)
     for name in OWN:
-        least = LEAST_US if name in NEEDED else 0
-        if name not in own and least:
+        is_needed, us = name in NEEDED, own.get(name, 0.0)
+        if name not in own and is_needed:
             raise ValueError(f"times of your own need --{name}-us too: --sampling-us 1000 --training-us 2000")
-        if not (own.get(name, 0.0) == least or LEAST_US <= own.get(name, 0.0) <= MOST_US):
-            raise ValueError(
-                f"--{name}-us must be {'0 or ' * (not least)}from {LEAST_US:g} to {MOST_US:g}, not {own[name]:g}"
-            )
+        if not (LEAST_US <= us <= MOST_US or (us == 0 and not is_needed)):
+            zero = "" if is_needed else "0 or "
+            raise ValueError(f"--{name}-us must be {zero}from {LEAST_US:g} to {MOST_US:g}, not {us:g}")
     if options.together and own.get("transfer"):
         raise ValueError("--together has nothing to transfer; leave --transfer-us out")
     sampling, training, updating, transfer = (own.get(name, 0.0) / 1e6 for name in OWN)
@@ -248,73 +224,7 @@ def _learners(options: argparse.Namespace) -> Answer:
     A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what
     is within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H.
     """
-    return scaling_answer(learner_scaling(system_of(options), options.most, options.longest_period, options.device))
-
-
-def scaling_answer(found: LearnerScaling) -> Answer:
-    """Return whether to take more learners as an answer."""
-    names = ("platform", "workload", "machine", "device", "by", "held", "longest")
-    processes = found.processes
-    where = {"batch": found.terms.batch, "actors": processes.actors, "cores": processes.cores}
-    second, averaged, gathered = found.second()
-    single = 1 / found.hz
-    faster = single / averaged
-    worth = "not" if faster <= 1 else "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
-    gain = {"worth": worth, "horizon": second, "faster": faster, "per_learner": faster / 2}
-    gain |= {"seconds": averaged, "gathering_seconds": gathered, "gathering_faster": single / gathered}
-    notes = [Note("second_learner", gain, "first")]
-    notes.append(
-        Note(
-            "formulas_alone" if found.terms.shared_link else "learners_run_next_to",
-            {**where, "by": found.by, "device": found.device},
-            "first",
-        )
-    )
-    if found.held == 1 and max(found.counts) > 1:
-        notes.append(Note("one_device_there", {"device": found.device}))
-    rows = list[Row]()
-    for point in sorted(found.points, key=lambda point: point.learners):
-        if point.learners > 1:
-            key = point.learners, point.horizon
-            factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
-            factors |= {"cores_are_shared": processes.is_crowded(point.learners)}
-            factors |= {"exact": point.exact, "printed": point.printed}
-            label = {"learners": point.learners, "horizon": point.horizon}
-            rows.append(Row(label, more={"seconds": found.seconds(*key), **factors}))
-    for term in found.sources:
-        law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
-        rows.append(Row({"term": term.rests_on.id}, more={**law, "source": term.rests_on.source}))
-    rows += [
-        Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": taken})
-        for (learners, horizon), seconds in found.ran.items()
-        for taken in seconds
-    ]
-    choice, others = _learners_row(found, 1, 1, "one_learner"), list[Row]()
-    if 1 / found.seconds(*found.choice) >= HARDLY * found.hz:
-        choice = _learners_row(found, *found.choice, "more_learners")
-    elif found.choice[0] > 1:
-        others = [_learners_row(found, *found.choice, "other_learners")]
-    question = {name: getattr(found, name) for name in names} | where
-    return Answer(
-        question,
-        choice,
-        tuple(rows),
-        tuple(others),
-        notes=(*notes, *_records(found, (term.rests_on for term in found.sources))),
-    )
-
-
-def _learners_row(found: LearnerScaling, learners: int, horizon: int, says: str) -> Row:
-    seconds = found.seconds(learners, horizon)
-    low, high = (end / found.hz / seconds for end in found.ends)
-    if learners > 1:  # no term is further off than the least sure
-        factor = max(term.factor or 1.0 for term in found.sources)
-        low, high = min(low, 1 / factor / seconds), max(high, factor / seconds)
-    evidence = Evidence("step", weakest(term.rests_on.source for term in found.sources))
-    more: dict[str, Any] = {"seconds": seconds, "acting_hz": found.acting_hz, "single_hz": found.hz}
-    more |= {"single_seconds": found.single_seconds, "by": found.by, "device": found.device}
-    label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
-    return Row(label, rate, STEPS_HZ, more, says)
+    return answer_learners(system_of(options), options.most, options.longest_period, options.device)
 
 
 _ANSWER = {"cores": _split, "depth": _depth, "adapt": _adapt, "learners": _learners}

@@ -12,7 +12,6 @@ import pytest
 
 from dse.__main__ import main
 from dse.answer import Note
-from dse.answers.tune import HARDLY, scaling_answer
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -22,12 +21,12 @@ from dse.platforms import load
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.times.between import FlatThenLinear
-from dse.times.multi_learner import Terms, factors, spo_seconds
+from dse.times.multi_learner import Terms, factors, single_seconds, spo_seconds
 from dse.tuning import depth
 from dse.tuning import samplers as tuning_samplers
 from dse.tuning.cores import EQUAL, RateCurve, platform_curves, platform_split, split_cores
 from dse.tuning.depth import LOSS, answer_depth, depth_enough, own_depth, platform_depth, published_loop
-from dse.tuning.learners import learner_scaling
+from dse.tuning.learners import HARDLY, answer_learners, learner_scaling
 from dse.tuning.samplers import answer_samplers, fixed_designs, replay
 from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
@@ -300,14 +299,15 @@ def test_memory_caps_the_batch():
 
 
 def test_factors_follow_from_the_terms_that_are_told():
-    four = with_changes(load(HERE), {"cpu.cores": 4})
-    given = learner_scaling(ask(four, "hopper_ddpg"), most=6, longest=40)
-    assert given.counts == (1, 2, 3, 4, 6)
-    assert given.points == factors(given.terms, given.counts, given.horizons)
-    learners, horizon = given.choice
-    shortest = min(given.seconds(count, 40) for count in range(1, 7))
+    question = ask(with_changes(load(HERE), {"cpu.cores": 4}), "hopper_ddpg")
+    found, answer = learner_scaling(question), answer_learners(question, most=6, longest=40)
+    learners, horizon = found.choose(range(1, 7), 40)
+    told = {tuple(row.label.values()): row.more["exact"] for row in answer.rows if "horizon" in row.label}
+    points = factors(found.terms, (2, 3, 4, 6), sorted({1, horizon, 40}))
+    assert told == {(point.learners, point.horizon): point.exact for point in points}
+    shortest = min(found.seconds(count, 40) for count in range(1, 7))
     assert learners == 3  # and an actor: more of them share cores
-    assert given.seconds(*given.choice) <= 1.01 * shortest < given.seconds(learners, horizon - 1)
+    assert found.seconds(learners, horizon) <= 1.01 * shortest < found.seconds(learners, horizon - 1)
 
 
 @pytest.mark.parametrize("machine", ["8fb834d50a", "d7dae63b89"])
@@ -321,7 +321,7 @@ def test_one_learner_takes_what_recommend_says_of_it(machine):
         fix = {"arrangement": arrangement, "learner_implementation": given.by, "learner_threads": 1}
         answer = find_mapping(platform, name, fix=fix)
         taken = sum(one.more["charged_seconds"] for one in answer.parts if one.label["part"] != "actors")
-        assert given.single_seconds == pytest.approx(taken, rel=0.05)
+        assert single_seconds(given.terms) == pytest.approx(taken, rel=0.05)
 
 
 def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
@@ -395,10 +395,13 @@ def test_learners_timed_alone_tell_costs_for_any_network():
 
 
 def test_a_machine_without_records_has_modeled_terms():
-    given = learner_scaling(ask("u200", "hopper_ddpg"), device="gpu")
+    question = ask("u200", "hopper_ddpg")
+    given = learner_scaling(question, "gpu")
     assert {one.rests_on.source for one in given.sources} == {"modeled"}
-    assert given.held == 1
-    assert given.second()[1] > 0.9 * given.single_seconds  # a framework's own time is no learner's to share
+    assert answer_learners(question, device="gpu").question["held"] == 1
+    assert given.seconds(*given.choose([2], 25)) > 0.9 * single_seconds(
+        given.terms
+    )  # a framework's own time is no learner's to share
     assert given.seconds(2, 5) == spo_seconds(given.terms, 2, 5)  # nothing here runs there
 
 
@@ -409,11 +412,11 @@ def test_a_device_without_a_link_is_refused():
 
 
 def test_learners_that_gain_are_the_choice():
-    found = learner_scaling(ask("u200", "hopper_ddpg"), most=4)
-    answer = scaling_answer(found)
-    rate = answer.choice.estimate
-    assert (answer.choice.says, answer.others, *answer.choice.label.values()) == ("more_learners", (), *found.choice)
-    assert rate.value == 1 / found.seconds(*found.choice) >= HARDLY * found.hz
+    question = ask("u200", "hopper_ddpg")
+    found, answer = learner_scaling(question), answer_learners(question, most=4)
+    chosen, rate = found.choose(range(1, 5), 25), answer.choice.estimate
+    assert (answer.choice.says, answer.others, *answer.choice.label.values()) == ("more_learners", (), *chosen)
+    assert rate.value == 1 / found.seconds(*chosen) >= HARDLY * found.hz
     assert rate.high / rate.value >= max(term.factor for term in found.sources if term.factor)
 
 
