@@ -30,9 +30,14 @@ LEAST_US, MOST_US = 1e-3, 1e12
 
 def add_to(commands: Any) -> None:
     """Add the four commands to the commands of a parser."""
+
+    def add_parser(name: str, summary: str, example: str) -> argparse.ArgumentParser:
+        about = (_ANSWER[name].__doc__ or "").format(LOSS=LOSS, PROCESS_GB=PROCESS_BYTES / 1e9)
+        return add_command(commands, name, summary, about, f"{name} {example}")
+
     system = "--platform u200 --workload hopper_ddpg"
     example = f"{system} --update-interval 16 --reserved 1"
-    splitting = _add(commands, "cores", "how many cores to actors and how many to learners", example)
+    splitting = add_parser("cores", "how many cores to actors and how many to learners", example)
     add = splitting.add_argument
     add("--actors", type=curve, metavar="X:HZ,...", help="environment steps/s on x cores")
     add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps/s on x cores")
@@ -41,7 +46,7 @@ def add_to(commands: Any) -> None:
     add("--update-interval", type=count, metavar="U", help=own)
     add("--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)")
     example = "--platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
-    ahead = _add(commands, "depth", "how many batches to sample ahead", example)
+    ahead = add_parser("depth", "how many batches to sample ahead", example)
     add = ahead.add_argument
     add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     for name, words in OWN.items():
@@ -49,12 +54,12 @@ def add_to(commands: Any) -> None:
     add("--together", action="store_true", help="all of your own times on one engine")
     varying = "of times that vary; 0: none do (default: %(default)g)"
     add("--spread", type=float, default=SPREAD, metavar="CV", help=varying)
-    adapting = _add(commands, "adapt", "how many samplers and which batch, by few looks", f"{system} --memory-gb 64")
+    adapting = add_parser("adapt", "how many samplers and which batch, by few looks", f"{system} --memory-gb 64")
     add = adapting.add_argument
     add("--memory-gb", type=float, metavar="GB", help="memory to use at most (default: what the platform states)")
     used = "share of the cores to use (default: %(default)g)"
     add("--cpu-percent", type=float, default=WHOLE, metavar="P", help=used)
-    scaling = _add(commands, "learners", "whether a second learner is worth it", f"{system} --device gpu --most 4")
+    scaling = add_parser("learners", "whether a second learner is worth it", f"{system} --device gpu --most 4")
     add = scaling.add_argument
     add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
@@ -63,12 +68,6 @@ def add_to(commands: Any) -> None:
         add_system(parser, is_required=not takes_own_numbers, default=HERE if takes_own_numbers else "")
         add_fix(parser)
         add_verbose(parser)
-
-
-def _add(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """Add a command whose help is the docstring of its function."""
-    about = (_ANSWER[name].__doc__ or "").format(LOSS=LOSS, PROCESS_GB=PROCESS_BYTES / 1e9)
-    return add_command(commands, name, summary, about, f"{name} {example}")
 
 
 def run(options: argparse.Namespace) -> int:

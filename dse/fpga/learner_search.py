@@ -33,7 +33,7 @@ from impls.fpga.learner import (
 from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
 
-from .points import Point, front
+from . import Point, front
 
 LearnerPoint = Point[Learner]
 Key = tuple[object, ...]

@@ -20,9 +20,8 @@ from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
 
 from ..platforms import Device
-from . import learner_search, rmm_search
+from . import BOUNDED, Slice, front, learner_search, rmm_search
 from .learner_search import LearnerPoint, Problem
-from .points import BOUNDED, Slice, front
 from .rmm_search import RmmPoint, Space
 
 Left = tuple[tuple[float, ...], ...]

@@ -22,7 +22,7 @@ from impls.fpga.design import BANKINGS, MICROS, Design
 from impls.fpga.model import batches
 from impls.fpga.resources import Resources, resources
 
-from .points import Point
+from . import Point
 
 FANOUTS = (2, 4, 8, 16)
 BANKS = (1, 2, 4, 8, 16, 32, 64)

@@ -12,8 +12,7 @@ import impls
 from impls.fpga.resources import exceeded
 
 from ..estimate import Estimate, Evidence, weakest
-from ..fpga import placement
-from ..fpga.points import BOUNDED
+from ..fpga import BOUNDED, placement
 from ..platforms import Device
 from ..records import benchmark
 from . import analytic

@@ -5,8 +5,7 @@ import pytest
 
 from benchmarks.topics.profile.cells import options_of
 from dse.estimate import Estimate, Evidence
-from dse.fpga import learner_search, placement
-from dse.fpga.points import BOUNDED
+from dse.fpga import BOUNDED, learner_search, placement
 from dse.mapping.build import build, flows
 from dse.mapping.question import find_mapping, tables
 from dse.mapping.what_if import with_changes
