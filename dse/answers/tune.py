@@ -10,7 +10,7 @@ from impls.training.adapting import WHOLE
 from ..answer import Answer
 from ..platforms.reading import HERE
 from ..tuning.cores import RateCurve, platform_split, split_cores
-from ..tuning.depth import LOSS, SPREAD, NothingFits, own_depth, platform_depth
+from ..tuning.depth import LOSS, SPREAD, NothingFits, own_depth, platform_depth, published_visits
 from ..tuning.learners import answer_learners
 from ..tuning.samplers import PROCESS_BYTES, answer_samplers, replay
 from .mapping_answer import mapping_answer
@@ -173,8 +173,8 @@ def _depth(options: argparse.Namespace) -> Answer:
             raise ValueError(f"--{name}-us must be {zero}from {LEAST_US:g} to {MOST_US:g}, not {us:g}")
     if options.together and own.get("transfer"):
         raise ValueError("--together has nothing to transfer; leave --transfer-us out")
-    sampling, training, updating, transfer = (own.get(name, 0.0) / 1e6 for name in OWN)
-    return own_depth(sampling, training, updating, transfer, options.together, options.spread)
+    seconds = (own.get(name, 0.0) / 1e6 for name in OWN)
+    return own_depth(published_visits(*seconds, together=options.together), options.spread)
 
 
 def _adapt(options: argparse.Namespace) -> Answer:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -24,10 +24,9 @@ from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
 from ..mapping.processes import one_thread
-from ..mapping.question import WHERE, MappingQuestion, ask, predict_loop, refuse
+from ..mapping.question import WHERE, Asked, MappingQuestion, ask, predict_loop, refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
-from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.problem import LOOP, ProblemError
 from ..stats import nonnegative
@@ -58,14 +57,12 @@ class RateCurve:
     rates: Mapping[int, Estimate]
 
     @classmethod
-    def of(
-        cls, name: str, rates: Mapping[int, float], source: Source = "quoted", low: float = 1.0, high: float = 1.0
-    ) -> "RateCurve":
-        """Make a curve of plain rates, each in an interval from ``low`` to ``high`` times itself."""
+    def of(cls, name: str, rates: Mapping[int, float]) -> "RateCurve":
+        """Make a curve of plain rates."""
         for cores, hz in rates.items():
-            _check_rate(name, cores, low * hz, hz, high * hz)
-        evidence = Evidence(name, source)
-        return cls(name, {cores: Estimate(hz, low * hz, high * hz, evidence) for cores, hz in rates.items()})
+            _check_rate(name, cores, hz, hz)
+        evidence = Evidence(name, "quoted")
+        return cls(name, {cores: Estimate(hz, hz, hz, evidence) for cores, hz in rates.items()})
 
     def __post_init__(self) -> None:
         if not self.rates:
@@ -81,11 +78,11 @@ class RateCurve:
         return tuple(sorted(self.rates))
 
 
-def _check_rate(curve: str, cores: int, low: float, hz: float, high: float) -> None:
+def _check_rate(curve: str, cores: int, low: float, high: float) -> None:
     """Raise ProblemError, with value and bound, for a rate outside any sense."""
-    if not LEAST_HZ <= low <= hz <= high <= MOST_HZ:
-        ends = f" in [{low:g}, {high:g}]" if low < high else ""
-        raise ProblemError(f"{curve} {cores}:{hz:g}{ends}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps/s")
+    if not LEAST_HZ <= low <= high <= MOST_HZ:
+        rate = f"{low:g}" if low == high or math.isnan(low) else f"[{low:g}, {high:g}]"
+        raise ProblemError(f"{curve} {cores}:{rate}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps/s")
 
 
 Side = tuple[str, str, float, RateCurve, RateCurve]
@@ -119,7 +116,7 @@ def scaling(curve: RateCurve) -> Scaling:
     if len(curve.rates) < LEAST_POINTS:
         raise ProblemError(f"{curve.name}: one point says nothing of scaling; time it on a second number of cores")
     for cores, rate in curve.rates.items():
-        _check_rate(curve.name, cores, rate.low, rate.value, rate.high)
+        _check_rate(curve.name, cores, rate.low, rate.high)
     law = _fitted(curve, UNIVERSAL[: len(curve.rates)]) or _fitted(curve, RETROGRADE)
     if law is None:
         raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")
@@ -225,26 +222,11 @@ class Allocation:
         return self.actors if self.in_turns else self.actors + self.learners
 
 
-def allocate(
-    f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0, within: float = 0.0
-) -> Allocation:
-    """Find the most gradient steps/s; of equal ones the fewest cores, then the fewest for actors.
+def take_fewest_cores(splits: Sequence[Allocation], within: float = WITHIN) -> Allocation:
+    """Choose the split with the most gradient steps/s; of equal ones the fewest cores, then the fewest for actors.
 
-    Only numbers of cores that a curve has a rate for are tried (``completed`` fills in others). ``reserved``: cores
-    for anything else, such as the three threads of [Zhang2023] that coordinate. Rates that lack no more than the part
-    ``within`` of the highest count as equal. ProblemError where nothing fits.
+    Rates that lack no more than the part ``within`` of the highest count as equal.
     """
-    cores, reserved = check(update_interval, cores, reserved)
-    splits = list(parted(f_a, f_l, update_interval, cores - reserved))
-    if not splits:
-        raise ProblemError(
-            f"{cores} cores with {reserved} reserved leave {cores - reserved}, {f_a.name} and {f_l.name} need "
-            f"{f_a.cores[0] + f_l.cores[0]} at least; they could take turns on the same cores"
-        )
-    return _take_fewest_cores(splits, within)
-
-
-def _take_fewest_cores(splits: Sequence[Allocation], within: float = WITHIN) -> Allocation:
     least_hz = (1 - within) * max(split.hz for split in splits)
     fast = [split for split in splits if split.hz >= least_hz]
     return min(fast, key=lambda split: (split.cores, split.actors, -split.hz))
@@ -312,17 +294,15 @@ def platform_split(
     cores: int | None = None,
     update_interval: float | None = None,
     reserved: int = 0,
-    *,
-    fix: Mapping[str, Any] | None = None,
-    results: str | Path = RESULTS,
-    machine: str | None = None,
+    **asked: Unpack[Asked],
 ) -> Answer:
     """Find the best split of a platform's processor for a workload; more ``cores`` than it has: a larger one like it.
 
-    ``cores`` and ``update_interval``: by default the platform's and the workload's. ``fix``, ``machine`` and errors as
-    in ``find_mapping``, and those of ``split_cores``.
+    ``cores`` and ``update_interval``: by default the platform's and the workload's. ``reserved``: cores for anything
+    else, such as the three threads of [Zhang2023] that coordinate. Keywords and errors as in ``find_mapping``, and
+    errors of ``split_cores``.
     """
-    question = ask(platform, workload, fix=fix, results=results, machine=machine)
+    question = ask(platform, workload, **asked)
     refuse(question.fix, ("learners", "banks"))
     parts = question.parts()
     there = parts.cores
@@ -357,7 +337,7 @@ def _answer_split(
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
     f_a, f_l = (completed(curve, free if len(curve.rates) > 1 else max(1, free - 1)) for curve in given)
     splits, turns = list(parted(f_a, f_l, u, free)), max(in_turns(f_a, f_l, u, free), key=lambda split: split.hz)
-    alone = choice = _take_fewest_cores(splits) if splits else turns
+    alone = choice = take_fewest_cores(splits) if splits else turns
     near = [
         split
         for split in sorted(splits, key=lambda split: (-split.hz, split.cores, split.actors))

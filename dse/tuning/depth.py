@@ -17,19 +17,18 @@ Letters: T_s sampling and gathering, T_L learner, T_u updating, T_x a transfer (
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from impls.training import Workload
 
 from ..answer import Answer, Note, Row, Values, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.answer import Shortage, lacking
-from ..mapping.question import answer_question, ask
+from ..mapping.question import Asked, answer_question, ask
 from ..platforms import Platform
-from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
@@ -47,18 +46,24 @@ NO_SYSTEM: Values = dict.fromkeys(("platform", "workload", "machine", "arrangeme
 _ROUNDING = 1e-9
 
 
-def published_loop(
-    sampling: float, learner: float, updating: float, transfer: float = 0.0, together: bool = False
-) -> Network:
-    """Build the loop of the formula: sampling and updating on one engine, the learner on another or, together, on it.
+def published_visits(
+    sampling: float, learner: float, updating: float, transfer: float = 0.0, *, together: bool = False
+) -> dict[str, Visit]:
+    """List what a batch passes in the loop of the formula, by part: an engine, and seconds of one batch.
 
-    Times are seconds of one batch. The links there and back are engines of their own; a ``transfer`` of 0, and any
-    between parts together, is omitted, and so is an ``updating`` of 0.
+    Sampling and updating are on one engine, the learner on another or, together, on the same. The links there and back
+    are engines of their own. Parts that take 0 s are omitted, and so are transfers between parts together.
     """
-    there, back = ((Visit(route, transfer),) if transfer and not together else () for route in ("there", "back"))
-    trains = Visit("replay" if together else "learner", learner)
-    updates = (Visit("replay", updating),) if updating else ()
-    return Network((Visit("replay", sampling), *there, trains, *back, *updates))
+    move = 0.0 if together else transfer
+    visits = {"sampling": Visit("replay", sampling), "there": Visit("there", move)}
+    visits |= {"training": Visit("replay" if together else "learner", learner)}
+    visits |= {"back": Visit("back", move), "updating": Visit("replay", updating)}
+    return {part: visit for part, visit in visits.items() if visit.seconds}
+
+
+def published_loop(*seconds: float, together: bool = False) -> Network:
+    """Build the loop of ``published_visits``, whose arguments these are."""
+    return Network(tuple(published_visits(*seconds, together=together).values()))
 
 
 def bound_hz(network: Network, depth: int) -> float:
@@ -108,19 +113,10 @@ def depth_curve(
     )
 
 
-def own_depth(
-    sampling: float,
-    training: float,
-    updating: float = 0.0,
-    transfer: float = 0.0,
-    together: bool = False,
-    spread: float = SPREAD,
-) -> Answer:
-    """Answer for times of your own, seconds of one batch, as ``published_loop`` takes them."""
-    loop = published_loop(sampling, training, updating, transfer, together)
-    every = {"sampling": sampling, "there": transfer, "training": training, "back": transfer, "updating": updating}
-    named = zip((name for name, seconds in every.items() if seconds), loop.round, strict=True)
-    return answer_depth(loop, spread, times=[_time_row(name, visit.engine, visit.seconds) for name, visit in named])
+def own_depth(visits: Mapping[str, Visit], spread: float = SPREAD) -> Answer:
+    """Answer for times of your own, as ``published_visits`` lists them."""
+    times = [_time_row(part, visit.engine, visit.seconds) for part, visit in visits.items()]
+    return answer_depth(Network(tuple(visits.values())), spread, times=times)
 
 
 def answer_depth(
@@ -209,20 +205,13 @@ def _between(low: Network, high: Network) -> tuple[int, int]:
 
 
 def platform_depth(
-    platform: str | Path | Platform,
-    workload: str | Path | Workload,
-    spread: float = SPREAD,
-    *,
-    fix: Mapping[str, Any] | None = None,
-    exclude: Collection[str] = (),
-    results: str | Path = RESULTS,
-    machine: str | None = None,
+    platform: str | Path | Platform, workload: str | Path | Workload, spread: float = SPREAD, **asked: Unpack[Asked]
 ) -> Answer:
     """Answer for the mapping that ``find_mapping`` gives, whose keywords and errors these are.
 
     NothingFits, a ProblemError, where no mapping fits.
     """
-    question = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
+    question = ask(platform, workload, **asked)
     found = answer_question(question)
     if isinstance(found, Shortage):
         raise NothingFits(found)
@@ -232,14 +221,14 @@ def platform_depth(
     source = weakest(part.number["source"] for part in found.parts)
     rate = Estimate(hz, hz * found.low / found.value, hz * found.high / found.value, Evidence("loop", source))
     ids = {chosen.of(part).time.rests_on.id for part in LOOP}
-    asked = {"platform": question.platform.name, "workload": question.workload.name, "batch": found.question["batch"]}
-    asked |= {"machine": question.machine, "arrangement": found.arrangement}
-    asked |= {"presampled": question.workload.replay.presampled}
-    asked |= {"mapping": {part: chosen.of(part).device for part in PARTS}}
+    facts = {"platform": question.platform.name, "workload": question.workload.name, "batch": found.question["batch"]}
+    facts |= {"machine": question.machine, "arrangement": found.arrangement}
+    facts |= {"presampled": question.workload.replay.presampled}
+    facts |= {"mapping": {part: chosen.of(part).device for part in PARTS}}
     notes = notes_of_records(question.machine_note, question.profile_notes)
     notes += tuple(evidence_notes(evidence for evidence in found.sources if evidence.id in ids))
     times = _list_times(problem, chosen)
-    return answer_depth(loop, spread, (ends[0], ends[1]), times, rate, found.choice.is_bound, asked, notes)
+    return answer_depth(loop, spread, (ends[0], ends[1]), times, rate, found.choice.is_bound, facts, notes)
 
 
 def _at(chosen: Configuration, end: str) -> Configuration:

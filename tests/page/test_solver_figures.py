@@ -2,9 +2,10 @@
 
 import pytest
 
+from dse.estimate import Estimate, Evidence
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors
-from dse.tuning.cores import RateCurve, Scaling, allocate, completed, in_turns
+from dse.tuning.cores import RateCurve, Scaling, completed, in_turns, parted, take_fewest_cores
 from dse.tuning.depth import depth_curve, depth_enough, published_loop
 from reports.claims import mapping_loss
 
@@ -18,7 +19,8 @@ LOOP = published_loop(1.0, 2.0, 0.5, 0.3)
 
 
 def curve(name, law, at):
-    return RateCurve.of(name, {x: law.hz(x) for x in at}, "measured", 0.96, 1.05)
+    evidence = Evidence(name, "measured")
+    return RateCurve(name, {x: Estimate(law.hz(x), 0.96 * law.hz(x), 1.05 * law.hz(x), evidence) for x in at})
 
 
 def shared_cores():
@@ -26,7 +28,7 @@ def shared_cores():
     f_l = completed(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
     two = curve("f_a", Scaling(4000.0, 0.1, 0.0, 1.0), (1, 2)), curve("f_l", Scaling(900.0, 0.02, 0.0, 1.0), (1, 2))
     splits = [
-        solver_figures.Split("56 cores", f_a, f_l, 16, allocate(f_a, f_l, 16, 56, 3)),
+        solver_figures.Split("56 cores", f_a, f_l, 16, take_fewest_cores(list(parted(f_a, f_l, 16, 53)), 0.0)),
         solver_figures.Split("2 cores", *two, 1, max(in_turns(*two, 1, 2), key=lambda split: split.hz)),
     ]
     return splits, solver_figures.cores(splits, "Measured on a made-up machine.")

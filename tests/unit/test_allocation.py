@@ -10,7 +10,7 @@ from dse.solver.problem import ProblemError
 from dse.tuning.cores import (
     RateCurve,
     Scaling,
-    allocate,
+    check,
     completed,
     in_turns,
     next_point,
@@ -18,11 +18,18 @@ from dse.tuning.cores import (
     scaling,
     solve_eq_5,
     split_cores,
+    take_fewest_cores,
 )
 
 
-def curve(name, rates, source="measured"):
-    return RateCurve.of(name, rates, source, 0.95, 1.05)
+def curve(name, rates, source="measured", low=0.95, high=1.05):
+    """A curve of rates, each in an interval from ``low`` to ``high`` times itself."""
+    evidence = Evidence(name, source)
+    return RateCurve(name, {x: Estimate(hz, low * hz, high * hz, evidence) for x, hz in rates.items()})
+
+
+def allocate(f_a, f_l, u, cores, within=0.0):
+    return take_fewest_cores(list(parted(f_a, f_l, u, cores)), within)
 
 
 def usl(name, law, cores, rng=None):
@@ -51,7 +58,7 @@ def test_the_choice_is_that_of_brute_force_on_56_cores():
     for _ in range(60):
         f_a, f_l = random_curves(rng, 56)
         u, reserved = rng.choice([1, 2, 4, 64]), int(rng.integers(0, 4))
-        found = allocate(f_a, f_l, u, 56, reserved)
+        found = allocate(f_a, f_l, u, 56 - reserved)
         assert (found.hz, found.actors, found.learners) == by_brute_force(f_a, f_l, u, 56, reserved)
         assert found.idle == 56 - reserved - found.actors - found.learners >= 0
         assert found.ratio == f_a.rates[found.actors].value / f_l.rates[found.learners].value
@@ -60,8 +67,8 @@ def test_the_choice_is_that_of_brute_force_on_56_cores():
 
 
 def test_each_end_of_an_interval_is_what_the_slower_side_allows_there():
-    f_a = RateCurve.of("f_a", {1: 100.0, 2: 100.0}, "measured", 0.9, 3.0)
-    f_l = RateCurve.of("f_l", {1: 150.0, 2: 150.0}, "measured", 0.8, 1.1)
+    f_a = curve("f_a", {1: 100.0, 2: 100.0}, "measured", 0.9, 3.0)
+    f_l = curve("f_l", {1: 150.0, 2: 150.0}, "measured", 0.8, 1.1)
     apart = allocate(f_a, f_l, 1, 2)
     assert (apart.low, apart.hz, apart.high) == pytest.approx((90, 100, 165))  # at the high end learners are slower
     (together,) = in_turns(f_a, f_l, 1, 1)
@@ -93,8 +100,7 @@ def test_the_same_cores_may_serve_both_sides_in_turns():
     assert two.hz == pytest.approx(1 / (1 / 1900 + 1 / 190))
     (alone,) = in_turns(f_a, f_l, 4, 1)
     assert (alone.cores, alone.hz) == (1, pytest.approx(1 / (4 / 1000 + 1 / 100)))
-    with pytest.raises(ProblemError, match=r"1 cores with 0 reserved leave 1, f_a and f_l need 2 at least; .* turns"):
-        allocate(f_a, f_l, 1, 1)
+    assert list(parted(f_a, f_l, 1, 1)) == []
 
 
 def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
@@ -177,32 +183,29 @@ def test_the_next_point_is_between_the_last_and_what_is_asked():
 
 def test_absurd_curves_are_refused_and_extreme_ones_answered():
     fine = RateCurve.of("f_l", {1: 400.0, 2: 700.0})
-    for rates in ({1: 1e300, 2: 1e300}, {1: 1e300, 2: 1e-300}, {1: 5e-324, 2: 5e-324}):
-        direct = RateCurve("f_a", {x: Estimate(hz, hz, hz, Evidence("f_a", "quoted")) for x, hz in rates.items()})
+    for rates, high in (({1: 1e300, 2: 1e300}, 1), ({1: 5e-324, 2: 5e-324}, 1), ({1: 4e14, 2: 4e14}, 1e6)):
         with pytest.raises(ProblemError, match=r"f_a 1:.*from 1e-09 to 1e\+15"):
-            split_cores(direct, fine, 1, 56)
+            split_cores(curve("f_a", rates, "quoted", 1, high), fine, 1, 56)
     for rates in ({1: 1e-9, 2: 1e15}, {1: 1e15, 2: 1e-9}, {500: 1e-9, 512: 1e15}, {1: 1e14, 3: 1e14, 7: 1e-9}):
         assert split_cores(RateCurve.of("f_a", rates), fine, 1, 56).choice.estimate.value > 0
 
 
 @pytest.mark.parametrize(
-    ("rates", "low", "high", "facts"),
+    ("rates", "facts"),
     [
-        ({}, 1, 1, "without a point"),
-        ({0: 1.0}, 1, 1, "0 cores"),
-        ({1: 0.0}, 1, 1, "f_a 1:0: .* from 1e-09"),
-        ({2: math.nan}, 1, 1, "f_a 2:nan: .* from 1e-09"),
-        ({1: math.inf}, 1, 1, r"f_a 1:inf: .* to 1e\+15"),
-        ({1: 4e14}, 1, 1e6, r"f_a 1:4e\+14 in \[4e\+14, 4e\+20\]"),
-        ({1: 5.0}, 1.2, 1.4, r"f_a 1:5 in \[6, 7\]"),
+        ({}, "without a point"),
+        ({0: 1.0}, "0 cores"),
+        ({1: 0.0}, "f_a 1:0: .* from 1e-09"),
+        ({2: math.nan}, "f_a 2:nan: .* from 1e-09"),
+        ({1: math.inf}, r"f_a 1:inf: .* to 1e\+15"),
     ],
 )
-def test_a_bad_curve_is_refused_with_value_and_bound(rates, low, high, facts):
+def test_a_bad_curve_is_refused_with_value_and_bound(rates, facts):
     with pytest.raises(ProblemError, match=facts):
-        RateCurve.of("f_a", rates, "measured", low, high)
+        RateCurve.of("f_a", rates)
 
 
-@pytest.mark.parametrize(("u", "cores", "reserved"), [(0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)])
-def test_a_question_about_cores_must_make_sense(u, cores, reserved):
+@pytest.mark.parametrize("asked", [(0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)])
+def test_a_question_about_cores_must_make_sense(asked):
     with pytest.raises(ProblemError, match="must be"):
-        allocate(curve("f", {1: 5.0}), curve("f", {1: 5.0}), u, cores, reserved)
+        check(*asked)

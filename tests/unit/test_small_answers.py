@@ -12,6 +12,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.answer import Note
+from dse.estimate import Estimate, Evidence
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -25,7 +26,15 @@ from dse.times.multi_learner import Terms, factors, single_seconds, spo_seconds
 from dse.tuning import depth
 from dse.tuning import samplers as tuning_samplers
 from dse.tuning.cores import EQUAL, RateCurve, platform_curves, platform_split, split_cores
-from dse.tuning.depth import LOSS, answer_depth, depth_enough, own_depth, platform_depth, published_loop
+from dse.tuning.depth import (
+    LOSS,
+    answer_depth,
+    depth_enough,
+    own_depth,
+    platform_depth,
+    published_loop,
+    published_visits,
+)
 from dse.tuning.learners import HARDLY, answer_learners, learner_scaling
 from dse.tuning.samplers import answer_samplers, fixed_designs, replay
 from impls.training import load as load_workload
@@ -53,8 +62,8 @@ def told(capsys, command):
 
 def split(rates, off=0.0, source="measured", cores=8):
     """The split of cores between two sides that have the same rates."""
-    sides = (RateCurve.of(name, rates, source, 1 - off, 1 + off) for name in ("f_a", "f_l"))
-    return split_cores(*sides, 1, cores)
+    estimates = {x: Estimate(hz, (1 - off) * hz, (1 + off) * hz, Evidence("f", source)) for x, hz in rates.items()}
+    return split_cores(*(RateCurve(name, estimates) for name in ("f_a", "f_l")), 1, cores)
 
 
 def test_more_cores_than_a_machine_has_are_carried_on():
@@ -158,7 +167,7 @@ def test_in_turns_nothing_is_gained(capsys, short):
     assert given["choice"]["depth"] == 0
     assert given["question"]["machine"] == MACHINE
     assert notes["workload_samples_ahead"]["presampled"] == 50
-    together = own_depth(1.0, 2.0, 0.5, together=True)
+    together = own_depth(published_visits(1.0, 2.0, 0.5, together=True))
     depths = [note.values["depth"] for note in together.notes if "cv" in note.values]
     assert (together.choice.label["depth"], *depths) == (0, 0, 0)
 
@@ -181,7 +190,7 @@ def test_the_range_of_depths_is_that_of_all_times_between(short):
 
 
 def test_a_depth_is_enough_where_its_rate_is_near_the_most(short):
-    given = own_depth(1.0, 2.0, 0.5, 0.3)
+    given = own_depth(published_visits(1.0, 2.0, 0.5, 0.3))
     rates = {(row.label["cv"], row.label["depth"]): row.estimate.value for row in given.rows if "cv" in row.label}
     enough = [note.values for note in given.notes if "cv" in note.values]
     assert [found["cv"] for found in enough] == [0.0, 1.0]
