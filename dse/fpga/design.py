@@ -1,5 +1,6 @@
 """Choose an RMM and a learner for an FPGA, and answer with their resources, what else there is, and from where."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -101,8 +102,9 @@ def _try_kept(question: Question, choices: list[Choice], failures: list[DoesNotF
     for own in question.slices:
         others = [part for part in question.slices if part is not own]
         try:
-            rmm = _fitting(points, [own])[0]
-            choices += [Choice(rmm, own.name, *found) for found in _learners(question, pool(others), others)]
+            rmm = _select_fitting(points, [own])[0]
+            learners = _find_learners(question, pool(others), others)
+            choices += [Choice(rmm, own.name, point, _names(others)) for point in learners]
         except DoesNotFit as error:
             failures.append(error)
 
@@ -110,16 +112,16 @@ def _try_kept(question: Question, choices: list[Choice], failures: list[DoesNotF
 def _try_free(question: Question, choices: list[Choice], failures: list[DoesNotFit]) -> None:
     """Try every RMM that no faster one undercuts, until a slower one is no use even with a learner that has all."""
     slices, whole = question.slices, pool(question.slices)
-    alone = [point for point, _ in _learners(question, whole, slices)]
-    fitting = _fitting(rmm_search.priced(question.space), slices)
+    alone = _find_learners(question, whole, slices)
+    fitting = _select_fitting(rmm_search.priced(question.space), slices)
     # Invariant: choices has the best learners for every faster RMM of the front that leaves room for one.
     for rmm in (fitting[position] for position in frugal([point.cost for point in fitting])):
         if _is_hopeless(rmm, alone, _rank(choices)):
             break
         own = next(part for part in slices if not exceeded(rmm.needed, part.budget))
         try:
-            found = _learners(question, subtract(whole, rmm.needed), slices)
-            choices += [Choice(rmm, own.name, *pair) for pair in found]
+            learners = _find_learners(question, subtract(whole, rmm.needed), slices)
+            choices += [Choice(rmm, own.name, point, _names(slices)) for point in learners]
         except DoesNotFit as error:
             failures.append(error)
 
@@ -136,22 +138,20 @@ def _is_hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[
     )
 
 
-def _fitting(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:
+def _select_fitting(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:
     """Select the points that fit one of the slices, in their order. DoesNotFit if none does."""
     lacking = [[exceeded(point.needed, part.budget) for part in slices] for point in points]
-    fitting = [point for point, each in zip(points, lacking, strict=True) if not all(each)]
+    fitting = [point for point, lacks in zip(points, lacking, strict=True) if not all(lacks)]
     if not fitting:
-        nearest = min((lacks for each in lacking for lacks in each), key=rate_shortage)
+        nearest = min(itertools.chain.from_iterable(lacking), key=rate_shortage)
         raise DoesNotFit(nearest, f"even the RMM that comes nearest, in {' or '.join(_names(slices))},")
     return fitting
 
 
-def _learners(
-    question: Question, budget: Budget, slices: Sequence[Slice]
-) -> list[tuple[LearnerPoint, tuple[str, ...]]]:
-    """Find the fastest learners, each with the names of the slices. DoesNotFit if not even the smallest fits."""
+def _find_learners(question: Question, budget: Budget, slices: Sequence[Slice]) -> list[LearnerPoint]:
+    """Find the fastest learners within what slices have. DoesNotFit if not even the smallest fits."""
     try:
-        return [(point, _names(slices)) for point in learner_search.fastest(question.pose(budget))]
+        return learner_search.fastest(question.pose(budget))
     except DoesNotFit as error:
         rest = "" if budget == pool(slices) else "what an RMM leaves of "
         what = f"even a learner of a unit a stage, in {rest}{' + '.join(_names(slices))},"
@@ -206,7 +206,7 @@ def _list_uses(choice: Choice, slices: Sequence[Slice]) -> Iterator[Row]:
     both = [choice.rmm.needed, choice.learner.needed]
     together = ("RMM and learner", both) if choice.is_shared else ("learner", both[1:])
     for names, (part, needed) in (((choice.rmm_slice,), ("RMM", both[:1])), (choice.learner_slices, together)):
-        budget = pool([each for each in slices if each.name in names])
+        budget = pool([held for held in slices if held.name in names])
         shares = {
             f"{kind}_share": sum(getattr(resources, kind) for resources in needed) / have
             for kind in BOUNDED

@@ -173,7 +173,7 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
     law, rates = scaling(curve), dict(curve.rates)
     laws = _possible(curve, law)
     for x in missing:
-        may = [each.hz(x) for each in laws]
+        may = [possible.hz(x) for possible in laws]
         below = max((known for known in curve.cores if known < x), default=None)
         above = min((known for known in curve.cores if known > x), default=None)
         ends = [end for end in (below, above) if end]
@@ -251,7 +251,7 @@ def check(update_interval: float, cores: float, reserved: float) -> tuple[int, i
     return int(cores), int(reserved)
 
 
-def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+def iterate_parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
     """Yield every split with cores for each side, of numbers that the curves have and that the free cores allow."""
     for x_a, acting in f_a.rates.items():
         for x_l, learning in f_l.rates.items():
@@ -267,7 +267,7 @@ def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allo
             yield Allocation(x_a, x_l, False, min(feed, take), *ends, ratio, bottleneck, free - x_a - x_l, sources)
 
 
-def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+def iterate_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
     """Yield splits with the same cores for both sides, one after the other, as a serial loop has them."""
     for x in set(f_a.rates) & set(f_l.rates):
         if x <= free:
@@ -336,7 +336,10 @@ def _answer_split(
     if free < 1:
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
     f_a, f_l = (completed(curve, free if len(curve.rates) > 1 else max(1, free - 1)) for curve in given)
-    splits, turns = list(parted(f_a, f_l, u, free)), max(in_turns(f_a, f_l, u, free), key=lambda split: split.hz)
+    splits, turns = (
+        list(iterate_parted(f_a, f_l, u, free)),
+        max(iterate_turns(f_a, f_l, u, free), key=lambda split: split.hz),
+    )
     alone = choice = take_fewest_cores(splits) if splits else turns
     near = [
         split
@@ -512,7 +515,7 @@ def steps_together(parts: Times, by: str, cores: int) -> dict[int, Estimate]:
     evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", description)
     seconds = {count: processes.step_seconds(terms, count, horizon_of(how), how.sync) for count in range(2, cores + 1)}
     factor = analytic.together(first.factor, COSTS_FACTOR)
-    return {1: first} | {count: Estimate.within(each, factor, evidence) for count, each in seconds.items()}
+    return {1: first} | {count: Estimate.within(step, factor, evidence) for count, step in seconds.items()}
 
 
 def _list_timed(parts: Times, what: str, counts: range) -> list[int]:

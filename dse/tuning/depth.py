@@ -170,7 +170,7 @@ def answer_depth(
         kind = "never_enough" if firsts[0] is None else "enough" if cv else "enough_if_exact"
         enough |= {"within_share": LOSS, "steps": STEPS}
         said.append(Note(kind, enough, "detail" if cv or in_turns else "first"))
-    shortest, longest = _between(*(ends or (loop, loop)))
+    shortest, longest = _find_range(*(ends or (loop, loop)))
     between = {"least": min(shortest, depth), "most": max(longest, depth)}
     said.append(Note("depth_is_sure" if between["least"] == between["most"] else "depth_is_between", between))
     said += [*[Note("actors_are_apart")] * (rate is not None), Note("stale_priorities"), *notes]
@@ -187,7 +187,7 @@ def _first(points: Sequence[DepthPoint], at: int, end: str, most_hz: float) -> i
     return next((point.depth for point in points if getattr(point.simulated[at], end) >= enough), None)
 
 
-def _between(low: Network, high: Network) -> tuple[int, int]:
+def _find_range(low: Network, high: Network) -> tuple[int, int]:
     """Find the smallest and the largest D* of all loops whose engines are busy for times between those of two.
 
     A round over its busiest engine is shortest where that engine takes longest and all others are as short as can be,
@@ -196,11 +196,11 @@ def _between(low: Network, high: Network) -> tuple[int, int]:
     short, long = low.busy, high.busy
     most = max(short.values())
     rounds = [
-        (long[one] + sum(short.values()) - short[one])
-        / max(long[one], *(short[two] for two in short if two != one), 0.0)
-        for one in short
+        (long[engine] + sum(short.values()) - short[engine])
+        / max(long[engine], *(short[other] for other in short if other != engine), 0.0)
+        for engine in short
     ]
-    longest = sum(min(one, most) for one in long.values()) / most
+    longest = sum(min(seconds, most) for seconds in long.values()) / most
     return _ahead(min(rounds)), _ahead(longest)
 
 
@@ -216,7 +216,10 @@ def platform_depth(
     if isinstance(found, Shortage):
         raise NothingFits(found)
     problem, chosen = found.chosen.problem, found.chosen.configuration
-    loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
+    loop, *ends = (
+        network(problem, timed, actors=False)
+        for timed in (chosen, _take_ends(chosen, "low"), _take_ends(chosen, "high"))
+    )
     hz = outcome(problem, replace(chosen, depth=depth_enough(loop))).hz
     source = weakest(part.number["source"] for part in found.parts)
     rate = Estimate(hz, hz * found.low / found.value, hz * found.high / found.value, Evidence("loop", source))
@@ -231,7 +234,7 @@ def platform_depth(
     return answer_depth(loop, spread, (ends[0], ends[1]), times, rate, found.choice.is_bound, facts, notes)
 
 
-def _at(chosen: Configuration, end: str) -> Configuration:
+def _take_ends(chosen: Configuration, end: str) -> Configuration:
     """Replace each time by one end of its interval."""
     for option in chosen.options:
         chosen = chosen.having(replace(option, time=replace(option.time, value=getattr(option.time, end))))

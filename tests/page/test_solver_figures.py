@@ -5,7 +5,7 @@ import pytest
 from dse.estimate import Estimate, Evidence
 from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors
-from dse.tuning.cores import RateCurve, Scaling, completed, in_turns, parted, take_fewest_cores
+from dse.tuning.cores import RateCurve, Scaling, completed, iterate_parted, iterate_turns, take_fewest_cores
 from dse.tuning.depth import depth_curve, depth_enough, published_loop
 from reports.claims import mapping_loss
 
@@ -28,8 +28,8 @@ def shared_cores():
     f_l = completed(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
     two = curve("f_a", Scaling(4000.0, 0.1, 0.0, 1.0), (1, 2)), curve("f_l", Scaling(900.0, 0.02, 0.0, 1.0), (1, 2))
     splits = [
-        solver_figures.Split("56 cores", f_a, f_l, 16, take_fewest_cores(list(parted(f_a, f_l, 16, 53)), 0.0)),
-        solver_figures.Split("2 cores", *two, 1, max(in_turns(*two, 1, 2), key=lambda split: split.hz)),
+        solver_figures.Split("56 cores", f_a, f_l, 16, take_fewest_cores(list(iterate_parted(f_a, f_l, 16, 53)), 0.0)),
+        solver_figures.Split("2 cores", *two, 1, max(iterate_turns(*two, 1, 2), key=lambda split: split.hz)),
     ]
     return splits, solver_figures.cores(splits, "Measured on a made-up machine.")
 

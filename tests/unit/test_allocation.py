@@ -12,9 +12,9 @@ from dse.tuning.cores import (
     Scaling,
     check,
     completed,
-    in_turns,
+    iterate_parted,
+    iterate_turns,
     next_point,
-    parted,
     scaling,
     solve_eq_5,
     split_cores,
@@ -29,7 +29,7 @@ def curve(name, rates, source="measured", low=0.95, high=1.05):
 
 
 def allocate(f_a, f_l, u, cores, within=0.0):
-    return take_fewest_cores(list(parted(f_a, f_l, u, cores)), within)
+    return take_fewest_cores(list(iterate_parted(f_a, f_l, u, cores)), within)
 
 
 def usl(name, law, cores, rng=None):
@@ -71,7 +71,7 @@ def test_each_end_of_an_interval_is_what_the_slower_side_allows_there():
     f_l = curve("f_l", {1: 150.0, 2: 150.0}, "measured", 0.8, 1.1)
     apart = allocate(f_a, f_l, 1, 2)
     assert (apart.low, apart.hz, apart.high) == pytest.approx((90, 100, 165))  # at the high end learners are slower
-    (together,) = in_turns(f_a, f_l, 1, 1)
+    (together,) = iterate_turns(f_a, f_l, 1, 1)
     ends = [1 / (1 / acting + 1 / learning) for acting, learning in ((90, 120), (100, 150), (300, 165))]
     assert (together.low, together.hz, together.high) == pytest.approx(ends)
 
@@ -95,25 +95,25 @@ def test_a_curve_may_fall_and_the_best_point_is_found_before_it_does():
 
 def test_the_same_cores_may_serve_both_sides_in_turns():
     f_a, f_l = curve("f_a", {1: 1000.0, 2: 1900.0}), curve("f_l", {1: 100.0, 2: 190.0})
-    one, two = sorted(in_turns(f_a, f_l, 1, 2), key=lambda split: split.cores)
+    one, two = sorted(iterate_turns(f_a, f_l, 1, 2), key=lambda split: split.cores)
     assert (one.cores, two.cores, two.in_turns, two.bottleneck, two.ratio) == (1, 2, True, "both serially", 1)
     assert two.hz == pytest.approx(1 / (1 / 1900 + 1 / 190))
-    (alone,) = in_turns(f_a, f_l, 4, 1)
+    (alone,) = iterate_turns(f_a, f_l, 4, 1)
     assert (alone.cores, alone.hz) == (1, pytest.approx(1 / (4 / 1000 + 1 / 100)))
-    assert list(parted(f_a, f_l, 1, 1)) == []
+    assert list(iterate_parted(f_a, f_l, 1, 1)) == []
 
 
 def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
     line = {x: 100.0 * x for x in range(1, 56)}
     f_a, f_l = curve("f_a", line), curve("f_l", line)
-    solutions = solve_eq_5(parted(f_a, f_l, 1, 56), 1, 0.0)
+    solutions = solve_eq_5(iterate_parted(f_a, f_l, 1, 56), 1, 0.0)
     assert [(split.actors, split.learners) for split in solutions] == [(x, x) for x in range(28, 0, -1)]
     assert solutions[0] == allocate(f_a, f_l, 1, 56)
     assert solutions[0].hz == 28 * solutions[-1].hz
     assert solutions[0].bottleneck == "neither"
     f_a, f_l = random_curves(np.random.default_rng(1), 56)
-    assert solve_eq_5(parted(f_a, f_l, 1, 56), 1, 0.0) == []
-    for split in solve_eq_5(parted(f_a, f_l, 1, 56), 1, 0.05):
+    assert solve_eq_5(iterate_parted(f_a, f_l, 1, 56), 1, 0.0) == []
+    for split in solve_eq_5(iterate_parted(f_a, f_l, 1, 56), 1, 0.05):
         assert abs(split.ratio - 1) <= 0.05
         assert split.hz <= allocate(f_a, f_l, 1, 56).hz
 
