@@ -76,21 +76,11 @@ def test_each_end_of_an_interval_is_what_the_slower_side_allows_there():
     assert (together.low, together.hz, together.high) == pytest.approx(ends)
 
 
-def test_what_the_faster_side_does_not_need_is_left_idle():
+def test_of_rates_within_a_part_the_fewest_cores_are_taken():
     f_a = curve("f_a", {1: 100.0, 2: 200.0, 3: 300.0, 4: 400.0})
-    f_l = curve("f_l", {1: 150.0, 2: 150.0, 3: 150.0})
-    found = allocate(f_a, f_l, 1, 8)
-    assert (found.actors, found.learners, found.hz, found.idle, found.bottleneck) == (2, 1, 150.0, 5, "learners")
-    assert found.ratio == pytest.approx(200 / 150)
-    few = allocate(f_a, curve("f_l", {1: 150.0, 2: 152.0}), 1, 8, within=0.02)
-    assert (few.actors, few.learners) == (2, 1)
-
-
-def test_a_curve_may_fall_and_the_best_point_is_found_before_it_does():
-    f_a = curve("f_a", {1: 100.0, 2: 180.0, 3: 120.0, 4: 260.0})
-    f_l = curve("f_l", {1: 170.0, 2: 160.0})
-    assert f_a.rates[3].value < f_a.rates[2].value
-    assert (allocate(f_a, f_l, 1, 4).actors, allocate(f_a, f_l, 1, 4).learners) == (2, 1)
+    for rates, within in (({1: 150.0, 2: 150.0, 3: 150.0}, 0.0), ({1: 150.0, 2: 152.0}, 0.02)):
+        found = allocate(f_a, curve("f_l", rates), 1, 8, within)
+        assert (found.actors, found.learners, found.hz, found.idle, found.bottleneck) == (2, 1, 150.0, 5, "learners")
 
 
 def test_the_same_cores_may_serve_both_sides_in_turns():
