@@ -82,13 +82,12 @@ def curve(text: str) -> dict[int, float]:
     """Parse rates by cores, such as 1:900,2:1700. ArgumentTypeError for anything else."""
     rates: dict[int, float] = {}
     for point in text.split(","):
-        cores, colon, rate = point.partition(":")
+        cores, _, rate = point.partition(":")
         try:
             hz = float(rate)
         except ValueError:
-            colon = ""
-        if not colon:
-            raise argparse.ArgumentTypeError(f"{point[:40]!r} is no rate of a number of cores; write 1:900,2:1700")
+            why = f"{point[:40]!r} is no rate of a number of cores; write 1:900,2:1700"
+            raise argparse.ArgumentTypeError(why) from None
         if count(cores) in rates:
             raise argparse.ArgumentTypeError(f"{plural(count(cores), 'core')} with two rates; leave one of them out")
         rates[count(cores)] = hz

@@ -219,10 +219,8 @@ class _Branch:
         return self._learners[units]
 
 
-@functools.lru_cache(maxsize=1024)
-def _branch(problem: Problem, pipelines: int, uram: int) -> _Branch:
-    """Return the same branch for searches that differ in the batch alone: what fits does not depend on it."""
-    return _Branch(problem, pipelines, uram)
+_branch = functools.lru_cache(maxsize=1024)(_Branch)
+"""The same branch for searches that differ in the batch alone: what fits does not depend on it."""
 
 
 def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:

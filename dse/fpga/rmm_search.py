@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.checks import integer_at_least
 from impls.fpga import cycles
 from impls.fpga.design import BANKINGS, MICROS, Design
 from impls.fpga.model import batches
@@ -47,12 +46,7 @@ class Rmm:
     @property
     def needed(self) -> Resources:
         """Resources that the design takes of a device."""
-        return _resources(self.design, self.queue, self.uram)
-
-
-@functools.lru_cache(maxsize=4096)
-def _resources(design: Design, queue: int, uram: bool) -> Resources:
-    return resources(design, batch=queue, uram=uram)
+        return resources(self.design, batch=self.queue, uram=self.uram)
 
 
 RmmPoint = Point[Rmm]
@@ -66,15 +60,9 @@ class Space:
     batch: int
     fanouts: Sequence[int] = FANOUTS
     banks: Sequence[int] = BANKS
-    micros: Sequence[str] = MICROS
-    bankings: Sequence[str] = BANKINGS
     leaf_bits: Sequence[int] = LEAF_BITS
     queues: Sequence[int] = QUEUES
     clock_hz: float = 200e6
-
-    def __post_init__(self) -> None:
-        integer_at_least("capacity", self.capacity, 1)
-        integer_at_least("batch", self.batch, 1)
 
     def designs(self) -> Iterator[Rmm]:
         """Yield all that can be built; one bank is interleaved and contiguous alike, and has no queue."""
@@ -83,7 +71,7 @@ class Space:
             if banks > self.capacity:
                 continue
             for queue in queues if banks > 1 else [self.batch]:
-                axes = (self.bankings if banks > 1 else self.bankings[:1], self.fanouts, self.micros, self.leaf_bits)
+                axes = (BANKINGS if banks > 1 else BANKINGS[:1], self.fanouts, MICROS, self.leaf_bits)
                 for banking, fanout, micro, bits in itertools.product(*axes):
                     design = Design(self.capacity, fanout, bits, micro, banks, banking, self.clock_hz)
                     yield from (Rmm(design, queue, uram) for uram in (True, False))

@@ -140,11 +140,9 @@ def _fitted(curve: RateCurve, parts: Sequence[int], tilt: float = 1.0) -> Scalin
     if alone <= 0:
         return None
     law = Scaling(float(1 / alone), float(contention / alone), float(coherence / alone), 1.0)
-    off = 1.0
-    for cores, hz in zip(curve.cores, f, strict=True):
-        fitted, rate = law.hz(cores), curve.rates[cores]
-        off = max(off, float(fitted / hz), float(hz / fitted), rate.high / rate.value, rate.value / rate.low)
-    return Scaling(law.rate_hz, law.contention, law.coherence, off)
+    misses = (float(law.hz(cores) / hz) for cores, hz in zip(curve.cores, f, strict=True))
+    factors = [rate.factor for rate in curve.rates.values()]
+    return replace(law, off=max(*factors, *(max(miss, 1 / miss) for miss in misses)))
 
 
 def _possible(curve: RateCurve, law: Scaling) -> list[Scaling]:
@@ -153,7 +151,7 @@ def _possible(curve: RateCurve, law: Scaling) -> list[Scaling]:
     Each also through points as far from their rates as their intervals allow, the first high and the last low: whatever
     is wrong with two points is worse for what they foretell. Laws that miss the points are omitted.
     """
-    wide = max(max(rate.high / rate.value, rate.value / rate.low) for rate in curve.rates.values())
+    wide = max(rate.factor for rate in curve.rates.values())
     fits = [_fitted(curve, parts, tilt) for parts in (AMDAHL, RETROGRADE) for tilt in {1.0, wide}]
     if len(curve.rates) > LEAST_POINTS:
         fits.append(_fitted(curve, UNIVERSAL, wide))
@@ -336,10 +334,8 @@ def _answer_split(
     if free < 1:
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
     f_a, f_l = (completed(curve, free if len(curve.rates) > 1 else max(1, free - 1)) for curve in given)
-    splits, turns = (
-        list(iterate_parted(f_a, f_l, u, free)),
-        max(iterate_turns(f_a, f_l, u, free), key=lambda split: split.hz),
-    )
+    splits = list(iterate_parted(f_a, f_l, u, free))
+    turns = max(iterate_turns(f_a, f_l, u, free), key=lambda split: split.hz)
     alone = choice = take_fewest_cores(splits) if splits else turns
     near = [
         split

@@ -19,8 +19,6 @@ from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of
 from ..mapping.options import implementation_of
 from ..mapping.question import MappingQuestion, predict_loop, refuse
-from ..platforms import Device
-from ..solver.law import Outcome
 from ..solver.problem import ProblemError
 from ..times.multi_learner import Terms, choose, factors, single_seconds
 from ..times.whole_runs import REFERENCE
@@ -73,6 +71,7 @@ class LearnerScaling:
 def learner_scaling(question: MappingQuestion, device: str | None = None) -> LearnerScaling:
     """Find what a gradient step of several learners takes, each on a ``device``, by default a core of the processor.
 
+    One learner takes what ``recommend`` says of it, with the replay on the processor.
     ProblemError for a device that cannot train; RecordError as in ``find_mapping``.
     """
     refuse(question.fix)
@@ -84,11 +83,20 @@ def learner_scaling(question: MappingQuestion, device: str | None = None) -> Lea
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     by = parts.learners.implementation if home.kind == "cpu" else REFERENCE
-    single, processes, loop, ends = _predict_one_learner(question, home, by)
-    sources = tuple(sources_of(parts, home, by, single))
-    terms = terms_of(parts.batch, sources, home)
+    fix = dict.fromkeys(("sampling", "storage", "updating"), parts.cpu.name) | {"learner": home.name}
+    fix |= {"arrangement": "apart" if parts.cores > 1 else "serial", "learner_implementation": by}
+    loop = predict_loop(question, {**fix, "learner_threads": 1, "learners": 1, **question.fix})
+    if loop is None:
+        raise ProblemError(f"no learner of {question.workload.name} on {home.name} fits {place.name}")
+    built, chosen = loop
+    answer, outcome = chosen.answer, chosen.answer.outcome
+    step, known = answer.configuration.learner.time, built.details(answer.configuration.actors)
+    acting = built.parts.actors.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
+    sources = tuple(sources_of(parts, home, by, step.scaled(1 / outcome.training_hz / step.value)))
+    terms, processes = terms_of(parts.batch, sources, home), Processes.of(parts, parts.cores, count, acting)
     processes, wait, ran = calibrate(processes, terms, parts, by if home is parts.cpu else "")
-    return LearnerScaling(home.name, by, processes, terms, (*sources, wait), ran, loop.hz, ends, loop.actor_hz)
+    rates = outcome.hz, chosen.doubt.ends(answer), outcome.actor_hz
+    return LearnerScaling(home.name, by, processes, terms, (*sources, wait), ran, *rates)
 
 
 def answer_learners(question: MappingQuestion, most: int = 8, longest: int = 25, device: str | None = None) -> Answer:
@@ -157,25 +165,3 @@ def _row(found: LearnerScaling, learners: int, horizon: int, says: str) -> Row:
     more |= {"single_seconds": single_seconds(found.terms), "by": found.by, "device": found.device}
     label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
     return Row(label, rate, STEPS_HZ, more, says)
-
-
-def _predict_one_learner(
-    question: MappingQuestion, home: Device, by: str
-) -> tuple[Estimate, Processes, Outcome, tuple[float, float]]:
-    """Return (a gradient step, processes, rates of the loop, their ends) of one learner, as ``recommend`` has them.
-
-    The replay is on the processor. ProblemError where that does not fit.
-    """
-    parts = question.parts()
-    replay = dict.fromkeys(("sampling", "storage", "updating"), parts.cpu.name)
-    usual = {"arrangement": "apart" if parts.cores > 1 else "serial", "learner": home.name, "learner_threads": 1}
-    usual |= {"learner_implementation": by, "learners": 1}
-    loop = predict_loop(question, {**usual, **replay, **question.fix})
-    if loop is None:
-        raise ProblemError(f"no learner of {question.workload.name} on {home.name} fits {question.platform.name}")
-    built, made = loop
-    chosen, known = made.answer.configuration, built.details(made.answer.configuration.actors)
-    acting = built.parts.actors.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
-    step = chosen.learner.time
-    single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
-    return single, Processes.of(parts, parts.cores, count, acting), made.answer.outcome, made.doubt.ends(made.answer)

@@ -235,7 +235,7 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
             if option.part in LOOP:
                 assert option.time.source in ("modeled", "extrapolated")
                 assert option.time.high / option.time.low > 1.4
-    assert all(one.told for one in built.evidence.values())
+    assert all(evidence.description for evidence in built.evidence.values())
     commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
     assert all(command.startswith("python -m ") for command in commands)
 
