@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from impls.checks import integer_at_least
 from impls.fpga import cycles
 from impls.fpga.design import BANKINGS, MICROS, Design
 from impls.fpga.model import batches
@@ -63,6 +64,10 @@ class Space:
     leaf_bits: Sequence[int] = LEAF_BITS
     queues: Sequence[int] = QUEUES
     clock_hz: float = 200e6
+
+    def __post_init__(self) -> None:
+        integer_at_least("capacity", self.capacity, 1)
+        integer_at_least("batch", self.batch, 1)
 
     def designs(self) -> Iterator[Rmm]:
         """Yield all that can be built; one bank is interleaved and contiguous alike, and has no queue."""
