@@ -194,13 +194,13 @@ def _adapt(options: argparse.Namespace) -> Answer:
     """
     is_shown = sys.stderr.isatty()
 
-    def tell(batch: int) -> None:
+    def announce(batch: int) -> None:
         if is_shown:
             print(f"\rpredicting B = {batch:<6,}", end="", file=sys.stderr, flush=True)
 
     memory = None if options.memory_gb is None else options.memory_gb * 1e9
     question = system_of(options)
-    answer = answer_samplers(question, replay(question, memory, options.cpu_percent, tell))
+    answer = answer_samplers(question, replay(question, memory, options.cpu_percent, announce))
     if is_shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
     return answer

@@ -184,12 +184,13 @@ def replay(
     question: MappingQuestion,
     memory_bytes: float | None = None,
     cpu_percent: float = WHOLE,
-    tell: Callable[[int], None] = lambda batch: None,
+    announce: Callable[[int], None] = lambda batch: None,
 ) -> Replayed:
     """Predict the rates of all pairs of samplers and a batch under the caps.
 
-    ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``tell`` is called with each
-    batch before its mappings are searched. ProblemError for caps outside any sense; RecordError as in ``find_mapping``.
+    ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``announce`` is called with
+    each batch before its mappings are searched. ProblemError for caps outside any sense; RecordError as in
+    ``find_mapping``.
     """
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
@@ -210,7 +211,7 @@ def replay(
         allowed = [x for x in samplers if _is_allowed(caps, x, batch)]
         if not allowed:
             break
-        tell(batch)
+        announce(batch)
         # More records allow no more of them.
         acting = acting or {x: _parts(question, x, batch).actors.fastest_acting(x) for x in allowed}
         built = build(_parts(question, allowed[-1], batch), excluded=frozenset(fixed_designs(question.platform)))
