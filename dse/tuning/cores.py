@@ -19,7 +19,7 @@ import numpy as np
 from impls.training import Workload
 from impls.training.arrangement import Arrangement
 
-from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
+from ..answer import Answer, Note, Row, evidence_notes
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
@@ -33,6 +33,7 @@ from ..stats import nonnegative
 from ..times import analytic
 from ..times.door import Times
 from ..times.whole_runs import REFERENCE
+from . import name_system, note_records
 
 ACTING_HZ, STEPS_HZ = "environment steps/s", "gradient steps/s"
 MOST_CORES = 512  # so that all pairs are tried in seconds
@@ -219,6 +220,15 @@ class Allocation:
         """Cores that actors and learners use."""
         return self.actors if self.in_turns else self.actors + self.learners
 
+    def is_next_to(self, other: "Allocation") -> bool:
+        """Tell whether the other has a core more or less for a side, or for both."""
+        return max(abs(self.actors - other.actors), abs(self.learners - other.learners)) == 1
+
+
+def _rank(split: Allocation) -> tuple[float, int, int]:
+    """Return a key that puts the fastest split first, then that of the fewest cores."""
+    return -split.hz, split.cores, split.actors
+
 
 def take_fewest_cores(splits: Sequence[Allocation], within: float = WITHIN) -> Allocation:
     """Choose the split with the most gradient steps/s; of equal ones the fewest cores, then the fewest for actors.
@@ -237,7 +247,7 @@ def solve_eq_5(splits: Iterable[Allocation], update_interval: float, tolerance: 
     solution. Eq. 5 prefers none of them, and has no reserved cores.
     """
     solutions = (split for split in splits if abs(split.ratio - update_interval) <= tolerance * update_interval)
-    return sorted(solutions, key=lambda split: (-split.hz, split.cores, split.actors))
+    return sorted(solutions, key=_rank)
 
 
 def check(update_interval: float, cores: float, reserved: float) -> tuple[int, int]:
@@ -337,44 +347,52 @@ def _answer_split(
     splits = list(iterate_parted(f_a, f_l, u, free))
     turns = max(iterate_turns(f_a, f_l, u, free), key=lambda split: split.hz)
     alone = choice = take_fewest_cores(splits) if splits else turns
-    near = [
-        split
-        for split in sorted(splits, key=lambda split: (-split.hz, split.cores, split.actors))
-        if max(abs(split.actors - choice.actors), abs(split.learners - choice.learners)) == 1
-    ]
+    near = sorted((split for split in splits if split.is_next_to(choice)), key=_rank)
     ties = [(split.actors, split.learners) for split in _list_ties(splits, choice)]
     if question:
         choice, turns, near = _compare_runs(question, u, choice, turns, near)
+    filled = [
+        _describe_filled(before, after) for before, after in zip(given, (f_a, f_l), strict=True) if after is not before
+    ]
     sides: tuple[Side, Side] = ("actors", ACTING_HZ, u, given[0], f_a), ("learners", STEPS_HZ, 1.0, given[1], f_l)
     unsure = sorted(_list_unsure(sides, alone, choice), key=lambda pair: -pair[0].factor)
     spare = f_a.rates[choice.actors].value / f_l.rates[choice.learners].value
-    notes = [Note(f"bound_by_{choice.bottleneck.replace(' ', '_')}", {"spare": spare, "wanted": u}, "first")]
+    limit = f"bound_by_{choice.bottleneck.replace(' ', '_')}"
+    notes = [Note(limit, {"spare": spare, "wanted": u}, "first")]
     if unsure:
         rate, row = min(unsure, key=lambda pair: pair[0].low / pair[0].high)
         notes.append(Note("time_on_cores", {**row.label, "low": rate.low, "high": rate.high}, "measure"))
-    notes += [Note("fewest_cores", level="first")] * any(split.hz > choice.hz for split in near)
+    if any(split.hz > choice.hz for split in near):
+        notes.append(Note("fewest_cores", level="first"))
     if solutions := solve_eq_5(splits, u):
-        pair = {"actors": solutions[0].actors, "learners": solutions[0].learners, "hz": solutions[0].hz}
+        fastest = solutions[0]
+        pair = {"actors": fastest.actors, "learners": fastest.learners, "hz": fastest.hz}
         notes.append(Note("eq_5", {"pairs": len(solutions), "equal_share": EQUAL, **pair}))
     beyond = there if there and free > there else None
-    notes += [Note("cores_beyond", {"cores": beyond}, "warning")] * bool(beyond)
+    if beyond:
+        notes.append(Note("cores_beyond", {"cores": beyond}, "warning"))
     notes += [Note("tied_split", {"actors": actors, "learners": learners}) for actors, learners in ties]
     asked: dict[str, Any] = {"platform": "", "workload": "", "batch": None, "machine": ""}
     if question:
-        asked = {"platform": question.platform.name, "workload": question.workload.name}
-        asked |= {"batch": question.workload.learner.batch, "machine": question.machine}
-        notes += notes_of_records(question.machine_note, question.profile_notes)
-    filled = [_describe_filled(before, after) for *_, before, after in sides if before is not after]
+        asked = {**name_system(question), "batch": question.workload.learner.batch}
+        notes += note_records(question, sources)
     others = [(split, "other_split") for split in near]
     if not choice.in_turns:
         others.append((turns, "turns_are_faster" if turns.hz > choice.hz else "other_turns"))
 
     def make_row(split: Allocation, says: str) -> Row:
-        feed, take = f_a.rates[split.actors].value / u, f_l.rates[split.learners].value
-        more = {"feed_hz": feed, "take_hz": take, "bottleneck": split.bottleneck, "idle": split.idle}
-        more |= {"cores": split.cores, "pace": split.hz / choice.hz, "is_tied": (split.actors, split.learners) in ties}
+        more = {
+            "feed_hz": f_a.rates[split.actors].value / u,
+            "take_hz": f_l.rates[split.learners].value,
+            "bottleneck": split.bottleneck,
+            "idle": split.idle,
+            "cores": split.cores,
+            "pace": split.hz / choice.hz,
+            "is_tied": (split.actors, split.learners) in ties,
+        }
         label = {"actors": split.actors, "learners": split.learners, "in_turns": split.in_turns}
-        rate = Estimate(split.hz, split.low, split.high, Evidence("split", weakest(split.sources)))
+        evidence = Evidence("split", weakest(split.sources))
+        rate = Estimate(split.hz, split.low, split.high, evidence)
         return Row(label, rate, STEPS_HZ, more, says)
 
     return Answer(
@@ -387,7 +405,7 @@ def _answer_split(
         ),
         tuple(make_row(*pair) for pair in sorted(others, key=lambda pair: -pair[0].hz)),
         tuple(row for _, row in unsure),
-        (*notes, *evidence_notes((*sources, *filled))),
+        (*notes, *evidence_notes(filled)),
     )
 
 

@@ -24,7 +24,7 @@ from typing import Unpack
 
 from impls.training import Workload
 
-from ..answer import Answer, Note, Row, Values, evidence_notes, notes_of_records
+from ..answer import Answer, Note, Row, Values
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import Asked, answer_question, ask
@@ -33,6 +33,7 @@ from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
 from ..solver.queues import Network, Visit, network, simulate
+from . import name_system, note_records
 from .cores import STEPS_HZ
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
@@ -151,13 +152,11 @@ def answer_depth(
         is_enough = all(simulated.low >= most_hz * (1 - LOSS) for simulated in points[-1].simulated)
         if tried > depth and (in_turns or is_enough):
             break
-    rows = [
-        Row(
-            {"depth": point.depth, "cv": cv}, hz, STEPS_HZ, {"bound_hz": point.bound_hz, "loss": 1 - hz.value / most_hz}
-        )
-        for point in points
-        for cv, hz in zip(cvs, point.simulated, strict=True)
-    ]
+    rows = [*times]
+    for point in points:
+        for cv, hz in zip(cvs, point.simulated, strict=True):
+            more = {"bound_hz": point.bound_hz, "loss": 1 - hz.value / most_hz}
+            rows.append(Row({"depth": point.depth, "cv": cv}, hz, STEPS_HZ, more))
     seconds = {"engine": engine, "seconds": busy, "round_seconds": loop.round_seconds}
     said = [Note("takes_turns" if in_turns else "busiest_engine", seconds, "first")]
     if not in_turns:
@@ -173,12 +172,18 @@ def answer_depth(
     shortest, longest = _find_range(*(ends or (loop, loop)))
     between = {"least": min(shortest, depth), "most": max(longest, depth)}
     said.append(Note("depth_is_sure" if between["least"] == between["most"] else "depth_is_between", between))
-    said += [*[Note("actors_are_apart")] * (rate is not None), Note("stale_priorities"), *notes]
-    rate = rate or Estimate(most_hz, most_hz, most_hz, Evidence("closed form", "modeled"))
-    more = {**between, "most_hz": most_hz, "round_seconds": loop.round_seconds}
-    says = "sample_ahead" if depth else "sample_none_ahead"
-    choice = Row({"depth": depth}, rate, STEPS_HZ, more, says, is_bound)
-    return Answer(question, choice, (*times, *rows), notes=tuple(said))
+    if rate:
+        said.append(Note("actors_are_apart"))
+    said += [Note("stale_priorities"), *notes]
+    choice = Row(
+        {"depth": depth},
+        rate or Estimate(most_hz, most_hz, most_hz, Evidence("closed form", "modeled")),
+        STEPS_HZ,
+        {**between, "most_hz": most_hz, "round_seconds": loop.round_seconds},
+        "sample_ahead" if depth else "sample_none_ahead",
+        is_bound,
+    )
+    return Answer(question, choice, tuple(rows), notes=tuple(said))
 
 
 def _first(points: Sequence[DepthPoint], at: int, end: str, most_hz: float) -> int | None:
@@ -224,12 +229,14 @@ def platform_depth(
     source = weakest(part.number["source"] for part in found.parts)
     rate = Estimate(hz, hz * found.low / found.value, hz * found.high / found.value, Evidence("loop", source))
     ids = {chosen.of(part).time.rests_on.id for part in LOOP}
-    facts = {"platform": question.platform.name, "workload": question.workload.name, "batch": found.question["batch"]}
-    facts |= {"machine": question.machine, "arrangement": found.arrangement}
-    facts |= {"presampled": question.workload.replay.presampled}
-    facts |= {"mapping": {part: chosen.of(part).device for part in PARTS}}
-    notes = notes_of_records(question.machine_note, question.profile_notes)
-    notes += tuple(evidence_notes(evidence for evidence in found.sources if evidence.id in ids))
+    facts = {
+        **name_system(question),
+        "batch": found.question["batch"],
+        "arrangement": found.arrangement,
+        "presampled": question.workload.replay.presampled,
+        "mapping": {part: chosen.of(part).device for part in PARTS},
+    }
+    notes = note_records(question, (evidence for evidence in found.sources if evidence.id in ids))
     times = _list_times(problem, chosen)
     return answer_depth(loop, spread, (ends[0], ends[1]), times, rate, found.choice.is_bound, facts, notes)
 

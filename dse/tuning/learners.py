@@ -10,11 +10,10 @@ Letters: A actors, B batch, C cores, H gradient steps between averages of the we
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from impls.training.clock import scaling_factor
 
-from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
+from ..answer import Answer, Note, Row
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of
 from ..mapping.options import implementation_of
@@ -22,6 +21,7 @@ from ..mapping.question import MappingQuestion, predict_loop, refuse
 from ..solver.problem import ProblemError
 from ..times.multi_learner import Terms, choose, factors, single_seconds
 from ..times.whole_runs import REFERENCE
+from . import name_system, note_records
 from .cores import STEPS_HZ
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
@@ -118,9 +118,14 @@ def answer_learners(question: MappingQuestion, most: int = 8, longest: int = 25,
     for point in sorted(points, key=lambda point: point.learners):
         if point.learners > 1:
             key = point.learners, point.horizon
-            more = {"seconds": found.seconds(*key), "as_run": found.factor(*key)}
-            more |= {"alone": found.factor(*key, are_alone=True), "cores_are_shared": processes.is_crowded(key[0])}
-            more |= {"exact": point.exact, "printed": point.printed}
+            more = {
+                "seconds": found.seconds(*key),
+                "as_run": found.factor(*key),
+                "alone": found.factor(*key, are_alone=True),
+                "cores_are_shared": processes.is_crowded(point.learners),
+                "exact": point.exact,
+                "printed": point.printed,
+            }
             rows.append(Row({"learners": point.learners, "horizon": point.horizon}, more=more))
     for term in found.sources:
         law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
@@ -130,27 +135,34 @@ def answer_learners(question: MappingQuestion, most: int = 8, longest: int = 25,
     averaged, gathered = found.seconds(2, second), found.seconds(2, None)
     faster = 1 / found.hz / averaged
     worth = "not" if faster <= 1 else "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
-    gain = {"worth": worth, "horizon": second, "faster": faster, "per_learner": faster / 2, "seconds": averaged}
-    gain |= {"gathering_seconds": gathered, "gathering_faster": 1 / found.hz / gathered}
+    gain = {
+        "worth": worth,
+        "horizon": second,
+        "faster": faster,
+        "per_learner": faster / 2,
+        "seconds": averaged,
+        "gathering_seconds": gathered,
+        "gathering_faster": 1 / found.hz / gathered,
+    }
     where = {"batch": terms.batch, "actors": processes.actors, "cores": processes.cores}
     who = {"by": found.by, "device": found.device}
     limit = "formulas_alone" if terms.shared_link else "learners_run_next_to"
     notes = [Note("second_learner", gain, "first"), Note(limit, {**where, **who}, "first")]
     held = 1 if terms.shared_link else processes.cores
-    notes += [Note("one_device_there", {"device": found.device})] * (held == 1 < max(counts))
-    notes += notes_of_records(question.machine_note, question.profile_notes)
+    if held == 1 < max(counts):
+        notes.append(Note("one_device_there", {"device": found.device}))
+    notes += note_records(question, (term.rests_on for term in found.sources))
     choice, others = _row(found, 1, 1, "one_learner"), list[Row]()
     if 1 / found.seconds(*chosen) >= HARDLY * found.hz:
         choice = _row(found, *chosen, "more_learners")
     elif chosen[0] > 1:
         others = [_row(found, *chosen, "other_learners")]
-    asked = {"platform": question.platform.name, "workload": question.workload.name, "machine": question.machine}
     return Answer(
-        {**asked, **who, "held": held, "longest": longest, **where},
+        {**name_system(question), **who, "held": held, "longest": longest, **where},
         choice,
         tuple(rows),
         tuple(others),
-        notes=(*notes, *evidence_notes(term.rests_on for term in found.sources)),
+        notes=tuple(notes),
     )
 
 
@@ -161,7 +173,13 @@ def _row(found: LearnerScaling, learners: int, horizon: int, says: str) -> Row:
         factor = max(term.factor or 1.0 for term in found.sources)
         low, high = min(low, 1 / factor / seconds), max(high, factor / seconds)
     evidence = Evidence("step", weakest(term.rests_on.source for term in found.sources))
-    more: dict[str, Any] = {"seconds": seconds, "acting_hz": found.acting_hz, "single_hz": found.hz}
-    more |= {"single_seconds": single_seconds(found.terms), "by": found.by, "device": found.device}
-    label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
-    return Row(label, rate, STEPS_HZ, more, says)
+    more = {
+        "seconds": seconds,
+        "acting_hz": found.acting_hz,
+        "single_hz": found.hz,
+        "single_seconds": single_seconds(found.terms),
+        "by": found.by,
+        "device": found.device,
+    }
+    rate = Estimate(1 / seconds, low, high, evidence)
+    return Row({"learners": learners, "horizon": horizon}, rate, STEPS_HZ, more, says)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from impls.training.adapting import MEMORY, PROCESSOR, WHOLE, Cap, Pair, adapt, joint
 
-from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
+from ..answer import Answer, Note, Row
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.build import build
 from ..mapping.knee import Knee, knee
@@ -28,6 +28,7 @@ from ..solver.problem import Configuration, Option, Problem, ProblemError
 from ..solver.solve import Search
 from ..times.door import Times
 from ..times.trees import LEAF_BYTES
+from . import name_system, note_records
 from .cores import ACTING_HZ
 
 RECORDS_HZ = "records/s"
@@ -114,20 +115,17 @@ def answer_samplers(question: MappingQuestion, rates: Replayed) -> Answer:
     notes += [Note("design_is_fixed", {"device": device}) for device in fixed_designs(question.platform)]
     shares = {str(batch): rate / at.most for batch, rate in at.rates.items()}
     notes += [Note("waits_are_not_counted"), Note("shares_of_the_most", {"shares": shares})]
-    notes += notes_of_records(question.machine_note, question.profile_notes)
     look = rates.looks[chosen]
+    notes += note_records(question, [look.actors.rests_on, look.learner.rests_on])
     said = {best: "fastest_pair"}
     said.setdefault(pair, "searched_apart")  # which may be the same pair
     return Answer(
-        {
-            "platform": question.platform.name, "workload": question.workload.name, "machine": question.machine,
-            "caps": caps, "update_interval": rates.update_interval,
-        },
+        {**name_system(question), "caps": caps, "update_interval": rates.update_interval},
         _pair_row(rates, chosen, "take_samplers"),
         tuple(rows),
         tuple(_pair_row(rates, other, says) for other, says in said.items() if other != chosen),
-        notes=(*notes, *evidence_notes([look.actors.rests_on, look.learner.rests_on])),
-    )  # fmt: skip
+        notes=tuple(notes),
+    )
 
 
 def _pair_row(rates: Replayed, pair: Pair, says: str) -> Row:
@@ -136,7 +134,8 @@ def _pair_row(rates: Replayed, pair: Pair, says: str) -> Row:
     sides = (look.actors, look.outcome.actor_hz), (look.learner, look.outcome.training_hz)
     low = min(rate, *(pair[1] * hz * time.value / time.high for time, hz in sides))
     high = max(rate, min(pair[1] * hz * time.value / time.low for time, hz in sides))
-    number = Estimate(rate, low, high, Evidence("pair", weakest(time.source for time, _ in sides)))
+    evidence = Evidence("pair", weakest(time.source for time, _ in sides))
+    number = Estimate(rate, low, high, evidence)
     return Row({"samplers": pair[0], "batch": pair[1]}, number, RECORDS_HZ, says=says, is_bound=True)
 
 
