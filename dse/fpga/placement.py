@@ -34,7 +34,7 @@ def slices_of(device: Device) -> tuple[Slice, ...]:
 
 
 def amounts(budget: Budget | Resources) -> tuple[float, ...]:
-    """Give the amounts of a budget or of resources in the order of ``BOUNDED``."""
+    """Return the amounts of a budget or of resources in the order of ``BOUNDED``."""
     return tuple(float(getattr(budget, kind)) for kind in BOUNDED)
 
 

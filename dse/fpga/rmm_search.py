@@ -114,7 +114,7 @@ def _last_begun(arrived: NDArray[np.int32], behind: NDArray[np.int32], interval:
 
 @functools.lru_cache(maxsize=8)
 def _queues(capacity: int, banks: int, banking: str, batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Give, by batch and element, the cycle it comes in, S a cycle, and how many of its bank come behind it."""
+    """Return, by batch and element, the cycle in which it comes, S a cycle, and how many of its bank come behind."""
     sampled = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
     last_first = sampled[:, ::-1]
     order = np.argsort(last_first, axis=1, kind="stable")

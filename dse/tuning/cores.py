@@ -103,11 +103,11 @@ class Scaling:
     off: float
 
     def hz(self, cores: int) -> float:
-        """Give the rate f(x) on a given number of cores."""
+        """Return the rate f(x) on a given number of cores."""
         return self.rate_hz * cores / (1 + self.contention * (cores - 1) + self.coherence * cores * (cores - 1))
 
 
-def scaling(curve: RateCurve) -> Scaling:
+def fit_scaling(curve: RateCurve) -> Scaling:
     """Fit the law with the least squared relative errors, no part of it below 0.
 
     x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law, unless
@@ -118,13 +118,13 @@ def scaling(curve: RateCurve) -> Scaling:
         raise ProblemError(f"{curve.name}: one point says nothing of scaling; time it on a second number of cores")
     for cores, rate in curve.rates.items():
         _check_rate(curve.name, cores, rate.low, rate.high)
-    law = _fitted(curve, UNIVERSAL[: len(curve.rates)]) or _fitted(curve, RETROGRADE)
+    law = _fit_law(curve, UNIVERSAL[: len(curve.rates)]) or _fit_law(curve, RETROGRADE)
     if law is None:
         raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")
     return law
 
 
-def _fitted(curve: RateCurve, parts: Sequence[int], tilt: float = 1.0) -> Scaling | None:
+def _fit_law(curve: RateCurve, parts: Sequence[int], tilt: float = 1.0) -> Scaling | None:
     """Fit a law that has some of the ``parts``; None where one core would be infinitely fast.
 
     The rates are fitted as if the first were ``tilt`` times as high and the last as low, in between by ln x.
@@ -146,21 +146,21 @@ def _fitted(curve: RateCurve, parts: Sequence[int], tilt: float = 1.0) -> Scalin
     return replace(law, off=max(*factors, *(max(miss, 1 / miss) for miss in misses)))
 
 
-def _possible(curve: RateCurve, law: Scaling) -> list[Scaling]:
+def _list_possible_laws(curve: RateCurve, law: Scaling) -> list[Scaling]:
     """List laws through the same points: the one fitted, Amdahl's, and one that falls by coherence alone.
 
     Each also through points as far from their rates as their intervals allow, the first high and the last low: whatever
     is wrong with two points is worse for what they foretell. Laws that miss the points are omitted.
     """
     wide = max(rate.factor for rate in curve.rates.values())
-    fits = [_fitted(curve, parts, tilt) for parts in (AMDAHL, RETROGRADE) for tilt in {1.0, wide}]
+    fits = [_fit_law(curve, parts, tilt) for parts in (AMDAHL, RETROGRADE) for tilt in {1.0, wide}]
     if len(curve.rates) > LEAST_POINTS:
-        fits.append(_fitted(curve, UNIVERSAL, wide))
+        fits.append(_fit_law(curve, UNIVERSAL, wide))
     return [law, *(fit for fit in fits if fit and fit.off <= MISFIT * law.off)]
 
 
-def completed(curve: RateCurve, cores: int) -> RateCurve:
-    """Complete a curve to a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
+def complete(curve: RateCurve, cores: int) -> RateCurve:
+    """Complete a curve to a rate for each of 1 to ``cores`` cores; those it lacks are from ``fit_scaling``.
 
     They are "modeled" between points of the curve, "extrapolated" outside of them. Their interval has what every law
     through the same points foretells, in proportion to cores and not at all better with them included, and is as much
@@ -169,8 +169,8 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
     missing = [x for x in range(1, cores + 1) if x not in curve.rates]
     if not missing:
         return curve
-    law, rates = scaling(curve), dict(curve.rates)
-    laws = _possible(curve, law)
+    law, rates = fit_scaling(curve), dict(curve.rates)
+    laws = _list_possible_laws(curve, law)
     for x in missing:
         may = [possible.hz(x) for possible in laws]
         below = max((known for known in curve.cores if known < x), default=None)
@@ -185,10 +185,10 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
     return RateCurve(curve.name, rates)
 
 
-def next_point(curve: RateCurve, cores: int) -> int:
+def choose_next_point(curve: RateCurve, cores: int) -> int:
     """Choose the number of cores to time next, for the rate on ``cores``: a power of two about midway in ln x.
 
-    >>> next_point(RateCurve.of("f_l", {1: 400.0, 2: 700.0}), 48)
+    >>> choose_next_point(RateCurve.of("f_l", {1: 400.0, 2: 700.0}), 48)
     8
     """
     last = curve.cores[-1]
@@ -250,7 +250,7 @@ def solve_eq_5(splits: Iterable[Allocation], update_interval: float, tolerance: 
     return sorted(solutions, key=_rank)
 
 
-def check(update_interval: float, cores: float, reserved: float) -> tuple[int, int]:
+def check_cores(update_interval: float, cores: float, reserved: float) -> tuple[int, int]:
     """Return (cores, reserved) as integers. ProblemError, with value and bound, for numbers outside any sense."""
     if not 0 < update_interval < math.inf:
         raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
@@ -314,7 +314,7 @@ def platform_split(
     refuse(question.fix, ("learners", "banks"))
     parts = question.parts()
     there = parts.cores
-    cores, reserved = check(1.0, there if cores is None else cores, reserved)
+    cores, reserved = check_cores(1.0, there if cores is None else cores, reserved)
     if there < cores <= MOST_CORES:
         changes = {f"{parts.cpu.name}.cores": cores}
         question = replace(question, platform=with_changes(question.platform, changes))
@@ -337,13 +337,13 @@ def _answer_split(
 
     ``given``: (f_a, f_l). ``there``: cores of the processor that the ``question`` is about.
     """
-    cores, reserved = check(u, cores, reserved)
+    cores, reserved = check_cores(u, cores, reserved)
     if cores > MOST_CORES:
         raise ProblemError(f"cores are at most {MOST_CORES:,}, not {cores:,}; name those of one machine")
     free = cores - reserved
     if free < 1:
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
-    f_a, f_l = (completed(curve, free if len(curve.rates) > 1 else max(1, free - 1)) for curve in given)
+    f_a, f_l = (complete(curve, free if len(curve.rates) > 1 else max(1, free - 1)) for curve in given)
     splits = list(iterate_parted(f_a, f_l, u, free))
     turns = max(iterate_turns(f_a, f_l, u, free), key=lambda split: split.hz)
     alone = choice = take_fewest_cores(splits) if splits else turns
@@ -434,7 +434,7 @@ def _list_unsure(sides: Iterable[Side], alone: Allocation, choice: Allocation) -
     for side, unit, per, before, after in sides:
         on, at = getattr(choice, side), getattr(alone, side)
         if after.rates[at].source == "extrapolated" and after.rates[at].low / per < alone.hz and after is not before:
-            label = {"side": side, "cores": next_point(before, at), "on": on}
+            label = {"side": side, "cores": choose_next_point(before, at), "on": on}
             yield after.rates[on], Row(label, after.rates[on], unit)
 
 
@@ -455,7 +455,7 @@ def _list_ties(splits: Sequence[Allocation], choice: Allocation) -> list[Allocat
 
 def _describe_filled(before: RateCurve, after: RateCurve) -> Evidence:
     """Describe the rates that a scaling law adds to a curve."""
-    law = scaling(before)
+    law = fit_scaling(before)
     added = [cores for cores in after.cores if cores not in before.rates]
     source: Source = "extrapolated" if any(after.rates[x].source == "extrapolated" for x in added) else "modeled"
     description = (
@@ -488,7 +488,7 @@ def _run_of(question: MappingQuestion, u: float, split: Allocation) -> Allocatio
 def platform_curves(parts: Times, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
     """Return (f_a, f_l, evidence) of a platform's processor on up to a given number of cores.
 
-    Where a profile has two numbers of cores, a curve is what it measured, and other numbers are for ``completed``;
+    Where a profile has two numbers of cores, a curve is what it measured, and other numbers are for ``complete``;
     elsewhere it is modeled on each. Learners are those of one implementation: threads of the reference, and of others
     processes, which combine by the ``sync`` that is fixed; without one they take each step together.
     """

@@ -344,9 +344,8 @@ def _formulas(material: Material, workload: str) -> str:
         f"python -m dse learners predicts for two {answer.by} learners of {workload}, processes next to "
         f"{plural(answer.processes.actors, 'actor')} on {answer.processes.cores} cores, a scaling factor of "
         f"{answer.factor(2, None):.2f} where they gather gradients at each step, of {answer.factor(2, horizon):.2f} "
-        f"where they average weights every {horizon} steps (one takes {single:,.0f} us). With a "
-        f"core for each and no waits, the formulas of [Zhang2022] give {gathering:.2f}, and "
-        f"{averaging:.2f} with H = {LONGEST}."
+        f"where they average weights every {horizon} steps (one takes {single:,.0f} us). With a core for each and no "
+        f"waits, the formulas of [Zhang2022] give {gathering:.2f}, and {averaging:.2f} with H = {LONGEST}."
     )
 
 

@@ -10,12 +10,12 @@ from dse.solver.problem import ProblemError
 from dse.tuning.cores import (
     RateCurve,
     Scaling,
-    check,
-    completed,
+    check_cores,
+    choose_next_point,
+    complete,
+    fit_scaling,
     iterate_parted,
     iterate_turns,
-    next_point,
-    scaling,
     solve_eq_5,
     split_cores,
     take_fewest_cores,
@@ -111,24 +111,24 @@ def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
 def test_the_scaling_law_is_found_again_and_fills_gaps():
     law = Scaling(850.0, 0.04, 0.0007, 1.0)
     some = curve("f_a", {x: law.hz(x) for x in (1, 2, 4, 8, 32)})
-    found = scaling(some)
+    found = fit_scaling(some)
     assert (found.rate_hz, found.contention, found.coherence) == pytest.approx((850.0, 0.04, 0.0007))
     assert found.off == pytest.approx(1 / 0.95)  # the intervals of the points
-    full = completed(some, 56)
+    full = complete(some, 56)
     assert full.cores == tuple(range(1, 57))
     assert all(rate.value == pytest.approx(law.hz(x)) for x, rate in full.rates.items())
     sources = {x: rate.source for x, rate in full.rates.items()}
     assert (sources[8], sources[16], sources[33]) == ("measured", "modeled", "extrapolated")
     assert full.rates[16].low < full.rates[16].value < full.rates[16].high
-    assert completed(full, 56) is full
+    assert complete(full, 56) is full
 
 
 def test_two_points_make_amdahls_law_and_one_makes_none():
-    found = scaling(curve("f_l", {1: 100.0, 2: 160.0}))
+    found = fit_scaling(curve("f_l", {1: 100.0, 2: 160.0}))
     assert (found.contention, found.coherence) == pytest.approx((0.25, 0.0))
-    assert scaling(curve("f_l", {1: 100.0, 2: 250.0})).contention == 0  # faster than in proportion: a line
+    assert fit_scaling(curve("f_l", {1: 100.0, 2: 250.0})).contention == 0  # faster than in proportion: a line
     with pytest.raises(ProblemError, match="f_l: one point says nothing of scaling"):
-        completed(curve("f_l", {1: 100.0}), 2)
+        complete(curve("f_l", {1: 100.0}), 2)
 
 
 def test_two_points_leave_room_for_every_law_through_them():
@@ -137,7 +137,7 @@ def test_two_points_leave_room_for_every_law_through_them():
     for _ in range(200):
         law = Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), 10 ** rng.uniform(-5, -1.5), 1.0)
         points = sorted(rng.choice([1, 2, 3, 4, 8, 16], 2, replace=False).tolist())
-        full = completed(RateCurve.of("f", {x: law.hz(x) for x in points}), 56)
+        full = complete(RateCurve.of("f", {x: law.hz(x) for x in points}), 56)
         for x, rate in full.rates.items():
             assert rate.low * (1 - 1e-9) <= law.hz(x) <= rate.high * (1 + 1e-9), (law, points, x)
 
@@ -149,26 +149,26 @@ def test_noise_of_the_points_is_carried_on_with_the_law(points):
     for _ in range(200):
         law = Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), rng.choice([0, 1e-4, 1e-3, 1e-2]), 1.0)
         noisy = curve("f", {x: law.hz(x) * rng.uniform(0.95, 1 / 0.95) for x in points})
-        for x, rate in completed(noisy, 56).rates.items():
+        for x, rate in complete(noisy, 56).rates.items():
             within += rate.low <= law.hz(x) <= rate.high
             tried += 1
     assert within >= 0.95 * tried
 
 
 def test_the_interval_widens_with_the_distance_and_shrinks_with_a_third_point():
-    two = completed(RateCurve.of("f", {1: 400.0, 2: 700.0}), 56)
+    two = complete(RateCurve.of("f", {1: 400.0, 2: 700.0}), 56)
     wide = [two.rates[x].high / two.rates[x].low for x in (3, 4, 8, 16, 32, 56)]
     assert wide == sorted(wide)
     assert wide[-1] > 100
-    three = completed(RateCurve.of("f", {1: 400.0, 2: 700.0, 8: 1750.0}), 56)
+    three = complete(RateCurve.of("f", {1: 400.0, 2: 700.0, 8: 1750.0}), 56)
     assert three.rates[56].high / three.rates[56].low < wide[-1] / 5
-    between = completed(RateCurve.of("f", {1: 400.0, 56: 5000.0}), 56).rates[8]
+    between = complete(RateCurve.of("f", {1: 400.0, 56: 5000.0}), 56).rates[8]
     assert between.low < between.value < between.high  # two points say nothing certain of what is between them
 
 
 def test_the_next_point_is_between_the_last_and_what_is_asked():
     one = RateCurve.of("f", {1: 400.0, 2: 700.0})
-    assert [next_point(one, x) for x in (3, 4, 8, 48, 512)] == [3, 3, 4, 8, 32]
+    assert [choose_next_point(one, x) for x in (3, 4, 8, 48, 512)] == [3, 3, 4, 8, 32]
 
 
 def test_absurd_curves_are_refused_and_extreme_ones_answered():
@@ -198,4 +198,4 @@ def test_a_bad_curve_is_refused_with_value_and_bound(rates, facts):
 @pytest.mark.parametrize("asked", [(0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)])
 def test_a_question_about_cores_must_make_sense(asked):
     with pytest.raises(ProblemError, match="must be"):
-        check(*asked)
+        check_cores(*asked)
