@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dse.__main__ import main
-from dse.answer import Note
 from dse.estimate import Estimate, Evidence
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
@@ -63,16 +62,6 @@ def split(rates, off=0.0, source="measured", cores=8):
     """The split of cores between two sides that have the same rates."""
     estimates = {x: Estimate(hz, (1 - off) * hz, (1 + off) * hz, Evidence("f", source)) for x, hz in rates.items()}
     return split_cores(*(RateCurve(name, estimates) for name in ("f_a", "f_l")), 1, cores)
-
-
-def test_more_cores_than_a_machine_has_are_carried_on():
-    given = platform_split("this", "pong_dqn", 8, machine=MACHINE)
-    assert Note("cores_beyond", {"cores": 2}, "warning") in given.notes
-    rates = {row.label["cores"]: row.estimate for row in given.rows if row.label["side"] == "learners"}
-    far, last = rates[7], rates[2]
-    assert (far.source, last.source) == ("extrapolated", "measured")
-    assert far.low <= last.value  # more cores may gain nothing
-    assert far.high >= last.value * 7 / 2  # or all that they could
 
 
 def test_one_core_serves_both_in_turns():
