@@ -188,9 +188,15 @@ def answer_design(question: Question, platform: str, size: Quantity, clock: Quan
     except DoesNotFit as error:
         notes.append(Note("greedy_does_not_fit", {"reason": str(error)}, "first"))
     asked = {
-        "platform": platform, "network": network.name, "parameters": network.parameters, "macs": network.macs,
-        "batch": space.batch, "capacity": space.capacity, "slice": question.sharing, "clock_hz": space.clock_hz,
-    }  # fmt: skip
+        "platform": platform,
+        "network": network.name,
+        "parameters": network.parameters,
+        "macs": network.macs,
+        "batch": space.batch,
+        "capacity": space.capacity,
+        "slice": question.sharing,
+        "clock_hz": space.clock_hz,
+    }
     notes += _list_sources(question.mac, f"platform {platform}", size, clock)
     return Answer(asked, _design_row(question, best, "design", best), tuple(rows), tuple(others), notes=tuple(notes))
 
