@@ -227,8 +227,11 @@ def _design_row(question: Question, choice: Choice, says: str, best: Choice) -> 
     units = {str(stage): units for stage, units in zip(design.stages, design.units, strict=True)}
     hz = question.space.clock_hz / choice.cycles
     label = {
-        "pipelines": design.pipelines, "mac_units": sum(design.units), "memory": shape.micro, "fanout": shape.fanout
-    }  # fmt: skip
+        "pipelines": design.pipelines,
+        "mac_units": sum(design.units),
+        "memory": shape.micro,
+        "fanout": shape.fanout,
+    }
     of_learner = {
         "pipelines": design.pipelines, "samples_per_pipeline": -(-batch // design.pipelines), "units": units,
         "slowest_stage": ledger.bottleneck, "slowest_stage_cycles": max(design.stage_cycles),
@@ -254,11 +257,15 @@ def _greedy_row(point: LearnerPoint, best: Choice) -> Row:
 
 def _front_row(point: LearnerPoint) -> Row:
     design, needed = point.design, point.needed
-    more = {"lut": needed.lut, "dsp": needed.dsp, "sram_kb": needed.sram_bits // 8000}
-    shape = {"slowest_stage_cycles": max(design.stage_cycles), "update_units": design.update_units}
-    return Row(
-        {"front_cycles": point.cycles, "pipelines": design.pipelines}, more={**more, **shape, "needs": asdict(needed)}
-    )
+    more = {
+        "lut": needed.lut,
+        "dsp": needed.dsp,
+        "sram_kb": needed.sram_bits // 8000,
+        "slowest_stage_cycles": max(design.stage_cycles),
+        "update_units": design.update_units,
+        "needs": asdict(needed),
+    }
+    return Row({"front_cycles": point.cycles, "pipelines": design.pipelines}, more=more)
 
 
 def _list_sources(mac: Mac, platform: str, size: Quantity, clock: Quantity) -> Iterator[Note]:

@@ -9,10 +9,9 @@ An FPGA takes no part.
 Letters: B batch, D batches sampled ahead, u environment steps a gradient step, x samplers (processes of actors).
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from impls.training.adapting import MEMORY, PROCESSOR, WHOLE, Cap, Pair, adapt, joint
 
@@ -156,9 +155,9 @@ def fixed_designs(platform: Platform) -> tuple[str, ...]:
 
 def _parts(question: MappingQuestion, samplers: int, batch: int) -> Times:
     """Return the times of the workload with that many actors, one process each, and that batch."""
-    actors = dataclasses.replace(question.workload.actors, count=samplers)
-    learner = dataclasses.replace(question.workload.learner, batch=batch)
-    return question.parts(dataclasses.replace(question.workload, actors=actors, learner=learner))
+    actors = replace(question.workload.actors, count=samplers)
+    learner = replace(question.workload.learner, batch=batch)
+    return question.parts(replace(question.workload, actors=actors, learner=learner))
 
 
 def _list_caps(question: MappingQuestion, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
@@ -198,7 +197,7 @@ def replay(
     refuse(question.fix)
     if is_here(parts := question.parts()):  # what else trains is of no implementation
         by = {"learner_implementation": parts.learners.implementation, "learners": 1}
-        question = dataclasses.replace(question, fix={**question.fix, **by})
+        question = replace(question, fix={**question.fix, **by})
     caps = tuple(_list_caps(question, memory_bytes, cpu_percent))
     known = measured_batches(question) or BATCHES
     batches = tuple(batch for batch in known if batch <= question.workload.replay.capacity)
@@ -216,7 +215,7 @@ def replay(
         built = build(_parts(question, allowed[-1], batch), excluded=frozenset(fixed_designs(question.platform)))
         budget = {f"{built.parts.cpu.name}.cores": caps[0].most / WHOLE * built.parts.cores}
         problems = [
-            dataclasses.replace(problem, budgets={**problem.budgets, **budget})
+            replace(problem, budgets={**problem.budgets, **budget})
             for mode, problem in built.problems.items()
             if mode.arrangement != "serial"
         ]
@@ -260,4 +259,4 @@ def _find_fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], s
 def _list_actors(problem: Problem, samplers: int, acting: Mapping[int, Estimate]) -> list[Option]:
     """List the options of that many processes of actors, a core each, by any implementation of the policy."""
     options = (option for option in problem.options["actors"] if sum(option.needs.values()) == samplers)
-    return [dataclasses.replace(option, time=acting[samplers]) for option in options]
+    return [replace(option, time=acting[samplers]) for option in options]
