@@ -11,9 +11,9 @@ Which mapping
     ``recommend_mapping``   what to run where, of a workload on a platform: an ``Answer``, with no choice if none fits
     ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Answer``
 How many
-    ``platform_split``      cores for actors and for learners, of a workload on a platform: a ``CoreSplit``
+    ``platform_split``      cores for actors and for learners, of a workload on a platform: an ``Answer``
     ``split_cores``         the same from your own curves, each a ``RateCurve``
-    ``platform_depth``      batches to sample ahead, of a workload on a platform: a ``DepthAnswer``
+    ``platform_depth``      batches to sample ahead, of a workload on a platform: an ``Answer``
 Records
     ``Record``              one number with its source, facts and metrics, and its ``Run``: machine, commit and command
     ``read_folder``         of each cell below a folder the latest quiet record; ``read_file`` those of a file, in order

@@ -34,8 +34,7 @@ from .times.cost_model import (
     fit as fit,
 )
 from .times.tree_times import family_and_points as family_and_points
-from .tuning.core_question import CoreSplit as CoreSplit, platform_split as platform_split, split_cores as split_cores
-from .tuning.core_split import RateCurve as RateCurve
-from .tuning.presampling import DepthAnswer as DepthAnswer, platform_depth as platform_depth
+from .tuning.cores import RateCurve as RateCurve, platform_split as platform_split, split_cores as split_cores
+from .tuning.depth import platform_depth as platform_depth
 
 __version__: str

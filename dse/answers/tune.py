@@ -1,28 +1,22 @@
 """``python -m dse cores``, ``depth``, ``adapt`` and ``learners``: how many of each to take."""
 
 import argparse
-import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training.adapting import MEMORY, WHOLE, Search
+from impls.training.adapting import WHOLE
 
-from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
-from ..estimate import Estimate, Evidence, weakest
+from ..answer import Answer
 from ..platforms.files import HERE
-from ..tuning import presampling
-from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
-from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
-from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
-from ..tuning.learners import LearnerScaling, learner_scaling
-from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer
+from ..tuning.cores import RateCurve, platform_split, split_cores
+from ..tuning.depth import LOSS, SPREAD, NothingFits, own_depth, platform_depth, published_visits
+from ..tuning.learners import answer_learners
+from ..tuning.samplers import PROCESS_BYTES, answer_samplers, replay
 from .mapping_answer import mapping_answer
 from .options import add_command, add_fix, add_system, add_verbose, pairs, system_of
 from .printer import show
 
-STEPS_HZ, ACTING_HZ, RECORDS_HZ = "gradient steps/s", "environment steps/s", "records/s"
 CURVES = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 OWN = {
     "sampling": "of sampling and gathering a batch",
@@ -32,69 +26,55 @@ OWN = {
 }
 NEEDED = ("sampling", "training")  # of these times
 LEAST_US, MOST_US = 1e-3, 1e12
-HARDLY, PARTLY = 1.1, 1.5  # speedups by two learners, below which a second one is hardly, or partly, worth it
 
 
 def add_to(commands: Any) -> None:
     """Add the four commands to the commands of a parser."""
+
+    def add_parser(name: str, summary: str, example: str) -> argparse.ArgumentParser:
+        about = (_ANSWER[name].__doc__ or "").format(LOSS=LOSS, PROCESS_GB=PROCESS_BYTES / 1e9)
+        return add_command(commands, name, summary, about, f"{name} {example}")
+
     system = "--platform u200 --workload hopper_ddpg"
-    splitting = add_command(
-        commands,
-        "cores",
-        "how many cores to actors and how many to learners",
-        _about(_split),
-        f"cores {system} --update-interval 16 --reserved 1",
-    )
+    example = f"{system} --update-interval 16 --reserved 1"
+    splitting = add_parser("cores", "how many cores to actors and how many to learners", example)
     add = splitting.add_argument
     add("--actors", type=curve, metavar="X:HZ,...", help="environment steps/s on x cores")
     add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps/s on x cores")
     add("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
-    add(
-        "--update-interval", type=count, metavar="U", help="environment steps a gradient step (default: the workload's)"
-    )
+    own = "environment steps a gradient step (default: the workload's)"
+    add("--update-interval", type=count, metavar="U", help=own)
     add("--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)")
-    example = "depth --platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
-    ahead = add_command(commands, "depth", "how many batches to sample ahead", _about(_depth), example)
+    example = "--platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
+    ahead = add_parser("depth", "how many batches to sample ahead", example)
     add = ahead.add_argument
     add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     for name, words in OWN.items():
         add(f"--{name}-us", type=float, metavar="US", help=words)
     add("--together", action="store_true", help="all of your own times on one engine")
     varying = "of times that vary; 0: none do (default: %(default)g)"
-    add("--spread", type=float, default=presampling.SPREAD, metavar="CV", help=varying)
-    summary = "how many samplers and which batch, by few looks"
-    adapting = add_command(commands, "adapt", summary, _about(_adapt), f"adapt {system} --memory-gb 64")
+    add("--spread", type=float, default=SPREAD, metavar="CV", help=varying)
+    adapting = add_parser("adapt", "how many samplers and which batch, by few looks", f"{system} --memory-gb 64")
     add = adapting.add_argument
     add("--memory-gb", type=float, metavar="GB", help="memory to use at most (default: what the platform states)")
-    add(
-        "--cpu-percent",
-        type=float,
-        default=WHOLE,
-        metavar="P",
-        help="share of the cores to use (default: %(default)g)",
-    )
-    example = f"learners {system} --device gpu --most 4"
-    scaling = add_command(commands, "learners", "whether a second learner is worth it", _about(_learners), example)
+    used = "share of the cores to use (default: %(default)g)"
+    add("--cpu-percent", type=float, default=WHOLE, metavar="P", help=used)
+    scaling = add_parser("learners", "whether a second learner is worth it", f"{system} --device gpu --most 4")
     add = scaling.add_argument
     add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
     add("--device", metavar="NAME", help="device that each learner runs on (default: a core of the processor)")
-    for parser, has_own_numbers in ((splitting, True), (ahead, True), (adapting, False), (scaling, False)):
-        add_system(parser, is_required=not has_own_numbers, default=HERE if has_own_numbers else "")
+    for parser, takes_own_numbers in ((splitting, True), (ahead, True), (adapting, False), (scaling, False)):
+        add_system(parser, is_required=not takes_own_numbers, default=HERE if takes_own_numbers else "")
         add_fix(parser)
         add_verbose(parser)
-
-
-def _about(answer: Callable[[argparse.Namespace], Answer]) -> str:
-    """Return the help of a command, which its function begins with."""
-    return (answer.__doc__ or "").format(LOSS=LOSS, PROCESS_GB=PROCESS_BYTES / 1e9)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as the functions of ``dse.tuning``."""
     try:
         return show(_ANSWER[options.command](options), options)
-    except presampling.NothingFits as error:
+    except NothingFits as error:
         return show(mapping_answer(error.shortage), options)
 
 
@@ -102,13 +82,12 @@ def curve(text: str) -> dict[int, float]:
     """Parse rates by cores, such as 1:900,2:1700. ArgumentTypeError for anything else."""
     rates: dict[int, float] = {}
     for point in text.split(","):
-        cores, colon, rate = point.partition(":")
+        cores, _, rate = point.partition(":")
         try:
             hz = float(rate)
         except ValueError:
-            colon = ""
-        if not colon:
-            raise argparse.ArgumentTypeError(f"{point[:40]!r} is no rate of a number of cores; write 1:900,2:1700")
+            why = f"{point[:40]!r} is no rate of a number of cores; write 1:900,2:1700"
+            raise argparse.ArgumentTypeError(why) from None
         if count(cores) in rates:
             raise argparse.ArgumentTypeError(f"{plural(count(cores), 'core')} with two rates; leave one of them out")
         rates[count(cores)] = hz
@@ -147,98 +126,14 @@ def _split(options: argparse.Namespace) -> Answer:
         names = ("cores", "update_interval", "reserved", "results", "machine")
         asked = {name: getattr(options, name) for name in names}
         fix = pairs(options.fix, "--fix")
-        return split_answer(platform_split(options.platform or HERE, options.workload, fix=fix, **asked))
+        return platform_split(options.platform or HERE, options.workload, fix=fix, **asked)
     why = "has curves of its own; leave it out, or --actors and --learners"
     _refuse(options, ("workload", "platform", "machine", "fix"), why)
     if missing := [flag for flag, value in {**own, "--cores": options.cores}.items() if not value]:
         raise ValueError(f"curves of your own need {' and '.join(missing)} too: {CURVES}")
-    for flag, rates in own.items():
-        for cores, hz in rates.items():
-            if not LEAST_HZ <= hz <= MOST_HZ:
-                raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps/s")
     f_a, f_l = (RateCurve.of(flag, rates) for flag, rates in own.items())
     u = 1 if options.update_interval is None else options.update_interval
-    return split_answer(split_cores(f_a, f_l, u, options.cores, options.reserved))
-
-
-def split_answer(split: CoreSplit) -> Answer:
-    """Return a split of cores as an answer."""
-    names = ("platform", "workload", "batch", "machine", "cores", "reserved", "update_interval", "cores_there")
-    choice, u = split.choice, split.update_interval
-    acting, learning = split.f_a.rates[choice.actors], split.f_l.rates[choice.learners]
-    curves = (("actors", ACTING_HZ, split.f_a, choice.actors), ("learners", STEPS_HZ, split.f_l, choice.learners))
-    rows = [
-        Row({"side": side, "cores": cores}, rate, unit)
-        for side, unit, curve, _ in curves
-        for cores, rate in sorted(curve.rates.items())
-    ]
-    others = [(pair, "other_split") for pair in split.around]
-    if not choice.in_turns:
-        others.append((split.turns, "turns_are_faster" if split.turns.hz > choice.hz else "other_turns"))
-    others.sort(key=lambda pair: -pair[0].hz)
-    ties = [(pair.actors, pair.learners) for pair in split.ties]
-    measure = [
-        Row({"side": side, "cores": cores, "on": at}, curve.rates[at], unit)
-        for name, cores in split.to_decide
-        for side, unit, curve, at in curves
-        if curve.name == name
-    ]
-    measure.sort(key=lambda row: -row.estimate.factor if row.estimate else 0)  # the least sure of them first
-    notes = [
-        Note(
-            f"bound_by_{choice.bottleneck.replace(' ', '_')}",
-            {"spare": acting.value / learning.value, "wanted": u},
-            "first",
-        )
-    ]
-    for row in sorted(measure, key=lambda row: row.number["low"] / row.number["high"])[:1]:
-        assert row.estimate  # as each of them has
-        notes.append(
-            Note("time_on_cores", {**row.label, "low": row.estimate.low, "high": row.estimate.high}, "measure")
-        )
-    is_faster = any(pair.hz > choice.hz for pair in split.around)
-    notes += [Note("fewest_cores", level="first")] if is_faster else []
-    pairs_there, fastest = split.printed
-    if fastest:
-        solution = {"pairs": pairs_there, "equal_share": EQUAL, "actors": fastest.actors, "learners": fastest.learners}
-        notes.append(Note("eq_5", solution | {"hz": fastest.hz}))
-    if split.cores_there:
-        notes.append(Note("cores_beyond", {"cores": split.cores_there}, "warning"))
-    return Answer(
-        {name: getattr(split, name) for name in names},
-        _split_row(split, choice, "take_turns" if choice.in_turns else "split_cores"),
-        tuple(rows),
-        tuple(_split_row(split, pair, says, (pair.actors, pair.learners) in ties) for pair, says in others),
-        tuple(measure),
-        (
-            *notes,
-            *(Note("tied_split", {"actors": pair[0], "learners": pair[1]}) for pair in ties),
-            *_records(split, split.sources),
-        ),
-    )
-
-
-def _split_row(split: CoreSplit, pair: Allocation, says: str, is_tied: bool = False) -> Row:
-    label = {"actors": pair.actors, "learners": pair.learners, "in_turns": pair.in_turns}
-    feed, take = (
-        split.f_a.rates[pair.actors].value / split.update_interval,
-        split.f_l.rates[pair.learners].value,
-    )
-    more = {
-        "feed_hz": feed,
-        "take_hz": take,
-        "bottleneck": pair.bottleneck,
-        "idle": pair.idle,
-        "cores": pair.cores,
-    }
-    more |= {"pace": pair.hz / split.choice.hz, "is_tied": is_tied}
-    evidence = Evidence("split", weakest(pair.sources))
-    return Row(label, Estimate(pair.hz, pair.low, pair.high, evidence), STEPS_HZ, more, says)
-
-
-def _records(answer: Any, sources: Iterable[Evidence]) -> tuple[Note, ...]:
-    """Return the notes on whose records answer, and what it rests on."""
-    return (*notes_of_records(answer.machine_note, answer.profile_notes), *evidence_notes(sources))
+    return split_cores(f_a, f_l, u, options.cores, options.reserved)
 
 
 def _depth(options: argparse.Namespace) -> Answer:
@@ -264,87 +159,21 @@ def _depth(options: argparse.Namespace) -> Answer:
     if not own and not options.together:
         if not options.workload:
             raise ValueError("name a --workload, or give times of your own: --sampling-us 1000 --training-us 2000")
-        asked = {name: getattr(options, name) for name in ("exclude", "results", "machine")}
-        platform, fix = options.platform or HERE, pairs(options.fix, "--fix")
-        return depth_answer(presampling.platform_depth(platform, options.workload, options.spread, fix=fix, **asked))
+        asked = {name: getattr(options, name) for name in ("spread", "exclude", "results", "machine")}
+        return platform_depth(options.platform or HERE, options.workload, fix=pairs(options.fix, "--fix"), **asked)
     why = "goes with times of a workload, not with your own; leave one of them out"
     _refuse(options, ("workload", "platform", "machine", "fix", "exclude"), why)
     for name in OWN:
-        least = LEAST_US if name in NEEDED else 0
-        if name not in own and least:
+        is_needed, us = name in NEEDED, own.get(name, 0.0)
+        if name not in own and is_needed:
             raise ValueError(f"times of your own need --{name}-us too: --sampling-us 1000 --training-us 2000")
-        if not (own.get(name, 0.0) == least or LEAST_US <= own.get(name, 0.0) <= MOST_US):
-            raise ValueError(
-                f"--{name}-us must be {'0 or ' * (not least)}from {LEAST_US:g} to {MOST_US:g}, not {own[name]:g}"
-            )
+        if not (LEAST_US <= us <= MOST_US or (us == 0 and not is_needed)):
+            zero = "" if is_needed else "0 or "
+            raise ValueError(f"--{name}-us must be {zero}from {LEAST_US:g} to {MOST_US:g}, not {us:g}")
     if options.together and own.get("transfer"):
         raise ValueError("--together has nothing to transfer; leave --transfer-us out")
-    sampling, training, updating, transfer = (own.get(name, 0.0) / 1e6 for name in OWN)
-    loop = presampling.published_loop(sampling, training, updating, transfer, options.together)
-    every = {"sampling": sampling, "there": transfer, "training": training, "back": transfer, "updating": updating}
-    named = zip((name for name, seconds in every.items() if seconds), loop.round, strict=True)
-    times = (Busy(name, visit.engine, visit.seconds, None, None, "quoted") for name, visit in named)
-    return depth_answer(dataclasses.replace(presampling.depth_of(loop, options.spread), times=tuple(times)))
-
-
-def depth_answer(found: DepthAnswer) -> Answer:
-    """Return how many batches to sample ahead as an answer."""
-    names = ("platform", "workload", "batch", "machine", "arrangement", "presampled")
-    engine = max(found.busy, key=lambda name: found.busy[name])
-    rate = _rate_of_depth(found, engine)
-    choice = Row(
-        {"depth": found.depth},
-        rate,
-        STEPS_HZ,
-        {"least": found.least, "most": found.most, "most_hz": found.most_hz, "round_seconds": found.round_seconds},
-        "sample_ahead" if found.depth else "sample_none_ahead",
-        found.upper_bound,
-    )
-    rows = [_busy_row(found, time) for time in found.times]
-    rows += [
-        Row(
-            {"depth": at.depth, "cv": simulation.cv},
-            rate,
-            STEPS_HZ,
-            {"bound_hz": at.bound_hz, "loss": 1 - rate.value / found.most_hz},
-        )
-        for at in found.points
-        for simulation, rate in zip(found.simulated, at.simulated, strict=True)
-    ]
-    busy = {"engine": engine, "seconds": found.busy[engine], "round_seconds": found.round_seconds}
-    notes = [Note("busiest_engine" if len(found.busy) > 1 else "takes_turns", busy, "first")]
-    if len(found.busy) > 1:
-        point = found.points[0]
-        losses = {"loss": 1 - point.bound_hz / found.most_hz, "depth": point.depth}
-        notes.append(Note("loss_of_none_ahead", losses, "first"))
-    if found.presampled is not None and found.presampled != found.depth:
-        notes.append(Note("workload_samples_ahead", {"presampled": found.presampled}, "first"))
-    for simulation in found.simulated:
-        enough = dataclasses.asdict(simulation) | {"within_share": LOSS, "steps": STEPS}
-        kind = "never_enough" if simulation.depth is None else "enough" if simulation.cv else "enough_if_exact"
-        notes.append(Note(kind, enough, "detail" if simulation.cv or len(found.busy) == 1 else "first"))
-    is_sure = found.least == found.most
-    notes += [Note("depth_is_sure" if is_sure else "depth_is_between", {"least": found.least, "most": found.most})]
-    notes += [Note("actors_are_apart")] * (found.hz > 0)
-    question = {name: getattr(found, name) for name in names} | {"mapping": found.mapping}
-    return Answer(
-        question, choice, tuple(rows), notes=(*notes, Note("stale_priorities"), *_records(found, found.sources))
-    )
-
-
-def _rate_of_depth(found: DepthAnswer, engine: str) -> Estimate:
-    """Return the rate with actors, or, of a user's own times, that of the busiest engine."""
-    if found.hz:
-        return Estimate(found.hz, *found.ends, Evidence("loop", found.source))
-    factor = max((time.factor for time in found.times if time.engine == engine), default=1.0)
-    return Estimate(found.most_hz, found.most_hz / factor, found.most_hz * factor, Evidence("closed form", "modeled"))
-
-
-def _busy_row(found: DepthAnswer, time: Busy) -> Row:
-    device = (found.mapping or {}).get(time.name)
-    label = {"part": time.name, "device": device, "engine": time.engine}
-    low, high = time.low or time.seconds, time.high or time.seconds
-    return Row(label, Estimate(time.seconds, low, high, Evidence(time.name, time.source)), "s")
+    seconds = (own.get(name, 0.0) / 1e6 for name in OWN)
+    return own_depth(published_visits(*seconds, together=options.together), options.spread)
 
 
 def _adapt(options: argparse.Namespace) -> Answer:
@@ -363,70 +192,18 @@ def _adapt(options: argparse.Namespace) -> Answer:
     No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if
     the host held it: the records, a tree, the batches under way, and {PROCESS_GB:g} GB a process.
     """
-    shown = sys.stderr.isatty()
+    is_shown = sys.stderr.isatty()
 
-    def tell(batch: int) -> None:
-        if shown:
+    def announce(batch: int) -> None:
+        if is_shown:
             print(f"\rpredicting B = {batch:<6,}", end="", file=sys.stderr, flush=True)
 
     memory = None if options.memory_gb is None else options.memory_gb * 1e9
-    answer = adapted(system_of(options), memory, options.cpu_percent, tell)
-    if shown:
+    question = system_of(options)
+    answer = answer_samplers(question, replay(question, memory, options.cpu_percent, announce))
+    if is_shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    return adapted_answer(answer)
-
-
-def adapted_answer(found: Adaptation) -> Answer:
-    """Return the samplers and the batch to choose as an answer."""
-    rates, question = found.rates, {name: getattr(found, name) for name in ("platform", "workload", "machine", "caps")}
-    question["update_interval"] = rates.update_interval
-    choice = _pair_row(found, found.choice, "take_samplers")
-    said = {found.pair: "searched_apart", found.best: "fastest_pair"}  # which may be one pair
-    pairs_found = dict.fromkeys((found.best, found.pair))
-    others = [_pair_row(found, pair, said[pair]) for pair in pairs_found if pair != found.choice]
-    rows, notes = list[Row](), list(found.notes)
-    for name, search, values, times, unit in _searches(found):
-        for value, hz in search.seen.items():
-            more = {"rate_hz": hz, "rate_unit": unit}
-            rows.append(Row({"search": name, "tried": value}, times.get(value), "s", more))
-        looks = {"search": name, "best": search.best, "looks": len(search.seen), "values": len(search.allowed)}
-        notes.append(Note("search_found", looks))
-        if search.stopped_by:
-            over = "over_memory" if search.stopped_by == MEMORY else "over_processor"
-            cap = {"value": values[len(search.allowed)], "cap": found.caps[search.stopped_by]}
-            notes.append(Note(over, {"search": name, "stopped_by": search.stopped_by, **cap}))
-        if search.not_unimodal:
-            notes.append(Note("not_one_peak", {"search": name, "seen": search.not_unimodal}))
-        if search.best == search.allowed[-1] and len(search.allowed) > 1:
-            notes.append(Note("still_rising", {"search": name, "best": search.best}))
-    notes.append(Note("searching_apart", {"loss": found.loss, "pairs": found.tried}, "first"))
-    notes += [Note("design_is_fixed", {"device": device}) for device in found.left_out]
-    shares = {str(batch): rate / found.knee.most for batch, rate in found.knee.rates.items()}
-    notes += [Note("waits_are_not_counted"), Note("shares_of_the_most", {"shares": shares})]
-    look = rates.looks[found.choice]
-    sources = look.actors.rests_on, look.learner.rests_on
-    return Answer(question, choice, tuple(rows), tuple(others), notes=(*notes, *_records(found, sources)))
-
-
-def _pair_row(found: Adaptation, pair: tuple[int, int], says: str) -> Row:
-    """Return a pair as a row; its rate at either end is that of the slower side, by the ends of both sides' times."""
-    rate, look = found.rates.records_hz(*pair), found.rates.looks[pair]
-    sides = (look.actors, look.outcome.actor_hz), (look.learner, look.outcome.training_hz)
-    low = min(rate, *(pair[1] * hz * time.value / time.high for time, hz in sides))
-    high = max(rate, min(pair[1] * hz * time.value / time.low for time, hz in sides))
-    evidence = Evidence("pair", weakest(time.source for time, _ in sides))
-    number = Estimate(rate, low, high, evidence)
-    return Row({"samplers": pair[0], "batch": pair[1]}, number, RECORDS_HZ, says=says, is_bound=True)
-
-
-def _searches(found: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], Mapping[int, Estimate], str]]:
-    """Yield (name, search, all values, the time that each look's rate rests on, unit of the rate)."""
-    looks, least, chosen = found.rates.looks, found.batches[0], found.pair[0]
-    first, second = found.found.samplers, found.found.batch
-    acting = {x: looks[x, least].actors for x in first.seen if (x, least) in looks}
-    yield "samplers", first, found.samplers, acting, ACTING_HZ
-    learning = {batch: looks[chosen, batch].learner for batch in second.seen if (chosen, batch) in looks}
-    yield "batch", second, found.batches, learning, RECORDS_HZ
+    return answer
 
 
 def _learners(options: argparse.Namespace) -> Answer:
@@ -445,73 +222,7 @@ def _learners(options: argparse.Namespace) -> Answer:
     A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what
     is within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H.
     """
-    return scaling_answer(learner_scaling(system_of(options), options.most, options.longest_period, options.device))
-
-
-def scaling_answer(found: LearnerScaling) -> Answer:
-    """Return whether to take more learners as an answer."""
-    names = ("platform", "workload", "machine", "device", "by", "held", "longest")
-    processes = found.processes
-    where = {"batch": found.terms.batch, "actors": processes.actors, "cores": processes.cores}
-    second, averaged, gathered = found.second()
-    single = 1 / found.hz
-    faster = single / averaged
-    worth = "not" if faster <= 1 else "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
-    gain = {"worth": worth, "horizon": second, "faster": faster, "per_learner": faster / 2}
-    gain |= {"seconds": averaged, "gathering_seconds": gathered, "gathering_faster": single / gathered}
-    notes = [Note("second_learner", gain, "first")]
-    notes.append(
-        Note(
-            "formulas_alone" if found.terms.shared_link else "learners_run_next_to",
-            {**where, "by": found.by, "device": found.device},
-            "first",
-        )
-    )
-    if found.held == 1 and max(found.counts) > 1:
-        notes.append(Note("one_device_there", {"device": found.device}))
-    rows = list[Row]()
-    for point in sorted(found.points, key=lambda point: point.learners):
-        if point.learners > 1:
-            key = point.learners, point.horizon
-            factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
-            factors |= {"cores_are_shared": processes.is_crowded(point.learners)}
-            factors |= {"exact": point.exact, "printed": point.printed}
-            label = {"learners": point.learners, "horizon": point.horizon}
-            rows.append(Row(label, more={"seconds": found.seconds(*key), **factors}))
-    for term in found.sources:
-        law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
-        rows.append(Row({"term": term.rests_on.id}, more={**law, "source": term.rests_on.source}))
-    rows += [
-        Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": taken})
-        for (learners, horizon), seconds in found.ran.items()
-        for taken in seconds
-    ]
-    choice, others = _learners_row(found, 1, 1, "one_learner"), list[Row]()
-    if 1 / found.seconds(*found.choice) >= HARDLY * found.hz:
-        choice = _learners_row(found, *found.choice, "more_learners")
-    elif found.choice[0] > 1:
-        others = [_learners_row(found, *found.choice, "other_learners")]
-    question = {name: getattr(found, name) for name in names} | where
-    return Answer(
-        question,
-        choice,
-        tuple(rows),
-        tuple(others),
-        notes=(*notes, *_records(found, (term.rests_on for term in found.sources))),
-    )
-
-
-def _learners_row(found: LearnerScaling, learners: int, horizon: int, says: str) -> Row:
-    seconds = found.seconds(learners, horizon)
-    low, high = (end / found.hz / seconds for end in found.ends)
-    if learners > 1:  # no term is further off than the least sure
-        factor = max(term.factor or 1.0 for term in found.sources)
-        low, high = min(low, 1 / factor / seconds), max(high, factor / seconds)
-    evidence = Evidence("step", weakest(term.rests_on.source for term in found.sources))
-    more: dict[str, Any] = {"seconds": seconds, "acting_hz": found.acting_hz, "single_hz": found.hz}
-    more |= {"single_seconds": found.single_seconds, "by": found.by, "device": found.device}
-    label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
-    return Row(label, rate, STEPS_HZ, more, says)
+    return answer_learners(system_of(options), options.most, options.longest_period, options.device)
 
 
 _ANSWER = {"cores": _split, "depth": _depth, "adapt": _adapt, "learners": _learners}

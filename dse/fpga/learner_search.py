@@ -33,7 +33,7 @@ from impls.fpga.learner import (
 from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
 
-from .points import Point, front
+from . import Point, front
 
 LearnerPoint = Point[Learner]
 Key = tuple[object, ...]
@@ -75,7 +75,7 @@ class Problem:
 
 
 def order(point: LearnerPoint) -> Key:
-    """Give the tie rule as a key to sort by."""
+    """Return the tie rule as a key to sort by."""
     learner = point.design
     return (point.cycles, *point.cost, learner.pipelines, learner.units, learner.update_units, learner.uram or 0)
 
@@ -93,15 +93,10 @@ def fastest(problem: Problem) -> list[LearnerPoint]:
                 rest = [point for point in best if point not in same]
                 best = sorted([*rest, min([*same, candidate], key=order)], key=order)[:2]
     if not best:
-        raise DoesNotFit(lacking(problem))
+        least = problem.pipelines or 1
+        smallest = [problem.learner(least, problem.smallest, 1, uram) for uram in _memories(problem, least)]
+        raise DoesNotFit(min((exceeded(resources(learner), problem.budget) for learner in smallest), key=len))
     return best
-
-
-def lacking(problem: Problem) -> dict[str, tuple[float, float]]:
-    """Give (have, need) of what the smallest learner lacks; empty where it fits."""
-    least = problem.pipelines or 1
-    smallest = [problem.learner(least, problem.smallest, 1, uram) for uram in _memories(problem, least)]
-    return min((exceeded(resources(learner), problem.budget) for learner in smallest), key=len)
 
 
 def pareto(problem: Problem, steps: int = 8) -> list[LearnerPoint]:
@@ -190,13 +185,13 @@ class _Branch:
     def update_cycles(self, update_units: int) -> int:
         return update_cycles(self.problem.network, self.pipelines, update_units)
 
-    def most_updates(self, units: tuple[int, ...]) -> int:
+    def find_most_updates(self, units: tuple[int, ...]) -> int:
         """Find the most update units next to these, at most one for a parameter of the largest layer and pipeline."""
         most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
-        one, mac, budget = self._needed(units, 1), self.problem.mac, self.problem.budget
-        for have, need, each in ((budget.dsp, one.dsp, mac.dsp), (budget.lut, one.lut, mac.lut)):
-            if have is not None and each:
-                most = min(most, 1 + (have - need) // each)  # what their MACs leave, buffers aside
+        least, mac, budget = self._needed(units, 1), self.problem.mac, self.problem.budget
+        for have, need, more in ((budget.dsp, least.dsp, mac.dsp), (budget.lut, least.lut, mac.lut)):
+            if have is not None and more:
+                most = min(most, 1 + (have - need) // more)  # what their MACs leave, buffers aside
         return bisect_left(range(1, most + 1), True, key=lambda count: not self._fit(units, count))
 
     @functools.cached_property
@@ -208,7 +203,7 @@ class _Branch:
     @functools.cached_property
     def shortest_update(self) -> int:
         """The fewest cycles of a weight update."""
-        return self.update_cycles(self.most_updates(self.problem.smallest))
+        return self.update_cycles(self.find_most_updates(self.problem.smallest))
 
     @functools.cached_property
     def _learners(self) -> dict[tuple[int, ...], Learner]:
@@ -217,17 +212,15 @@ class _Branch:
     def with_updates(self, units: tuple[int, ...]) -> Learner:
         """Build a learner with as few update units as take no longer than the most there can be."""
         if units not in self._learners:
-            most = self.most_updates(units)
+            most = self.find_most_updates(units)
             least = self.update_cycles(most)
-            enough = 1 + bisect_left(range(1, most), True, key=lambda one: self.update_cycles(one) == least)
+            enough = 1 + bisect_left(range(1, most), True, key=lambda count: self.update_cycles(count) == least)
             self._learners[units] = self.learner(units, enough)
         return self._learners[units]
 
 
-@functools.lru_cache(maxsize=1024)
-def _branch(problem: Problem, pipelines: int, uram: int) -> _Branch:
-    """Give the same branch to searches that differ in the batch alone: what fits does not depend on it."""
-    return _Branch(problem, pipelines, uram)
+_branch = functools.lru_cache(maxsize=1024)(_Branch)
+"""The same branch for searches that differ in the batch alone: what fits does not depend on it."""
 
 
 def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:

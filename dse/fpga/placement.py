@@ -20,9 +20,8 @@ from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
 
 from ..platforms import Device
-from . import learner_search, rmm_search
+from . import BOUNDED, Slice, front, learner_search, pool, rmm_search
 from .learner_search import LearnerPoint, Problem
-from .points import BOUNDED, Slice, front
 from .rmm_search import RmmPoint, Space
 
 Left = tuple[tuple[float, ...], ...]
@@ -35,7 +34,7 @@ def slices_of(device: Device) -> tuple[Slice, ...]:
 
 
 def amounts(budget: Budget | Resources) -> tuple[float, ...]:
-    """Give the amounts of a budget or of resources in the order of ``BOUNDED``."""
+    """Return the amounts of a budget or of resources in the order of ``BOUNDED``."""
     return tuple(float(getattr(budget, kind)) for kind in BOUNDED)
 
 
@@ -65,7 +64,7 @@ def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, 
     """Find the designs that fit a slice and that no other beats, fastest first; cycles are split as for even banks."""
     fanouts = rmm_search.FANOUTS if fanout is None else (fanout,)
     points = rmm_search.priced(Space(capacity, batch, fanouts, clock_hz=clock_hz))
-    fitting = [point for point in points if any(not exceeded(point.needed, one.budget) for one in slices)]
+    fitting = [point for point in points if any(not exceeded(point.needed, part.budget) for part in slices)]
     designs = []
     for point in front(fitting):
         design = point.design.design
@@ -100,8 +99,8 @@ def learners(
 
     DoesNotFit where not even one unit a stage fits.
     """
-    whole = tuple(amounts(one.budget) for one in slices)
-    alone = learner_search.fastest(Problem(network, batch, _budget(whole, None), clock_hz=clock_hz))[0]
+    whole = tuple(amounts(part.budget) for part in slices)
+    alone = learner_search.fastest(Problem(network, batch, pool(slices), clock_hz=clock_hz))[0]
     first = _spread(alone, whole, network, batch, clock_hz)
     placed = [first] if first else []
     # Invariant: each of the trees so far that fits leaves room for placed[0], or a learner next to it was sought.
@@ -109,9 +108,9 @@ def learners(
         beside = _lefts(whole, amounts(tree.point.needed))
         if beside and not any(placed and placed[0].fits(left) for left in beside):
             roomiest = max(beside, key=lambda left: sum(_room(left, alone)))
-            one = _spread(alone, roomiest, network, batch, clock_hz)
-            if one and one not in placed:
-                placed.append(one)
+            learner = _spread(alone, roomiest, network, batch, clock_hz)
+            if learner and learner not in placed:
+                placed.append(learner)
     return tuple(placed)
 
 
@@ -139,14 +138,13 @@ def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock
     room = _room(left, alone)
     if not sum(room):
         return None
-    shares, point = [one / sum(room) for one in room], alone
+    shares, point = [share / sum(room) for share in room], alone
     if sum(room) < 1:
         asked = Problem(network, batch, _budget(left, shares), clock_hz=clock_hz, pipelines=alone.design.pipelines)
-        fewer = replace(asked, pipelines=None)
-        answer = next((one for problem in (asked, fewer) if (one := _fastest(problem))), None)
-        if answer is None:
+        fewer = _find_fastest(asked) or _find_fastest(replace(asked, pipelines=None))
+        if fewer is None:
             return None
-        point = answer
+        point = fewer
     needs = amounts(point.needed)
     taken = tuple(
         tuple(min(share * need, have) for need, have in zip(needs, haves, strict=True))
@@ -155,17 +153,15 @@ def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock
     return Placed(point, taken)
 
 
-def _budget(left: Left, shares: Sequence[float] | None) -> Budget:
-    """Bound a learner with these shares in the slices; without shares, by all slices together."""
-    if shares is None:
-        kinds = [sum(column) for column in zip(*left, strict=True)]
-    else:
-        pairs = [(haves, share) for haves, share in zip(left, shares, strict=True) if share]
-        kinds = [min(haves[kind] / share for haves, share in pairs) for kind in range(len(BOUNDED))]
-    return Budget(**{name: int(kind) for name, kind in zip(BOUNDED, kinds, strict=True)})
+def _budget(left: Left, shares: Sequence[float]) -> Budget:
+    """Bound a learner that has these shares of itself in the slices."""
+    pairs = [(haves, share) for haves, share in zip(left, shares, strict=True) if share]
+    return Budget(**{
+        name: int(min(haves[kind] / share for haves, share in pairs)) for kind, name in enumerate(BOUNDED)
+    })  # fmt: skip
 
 
-def _fastest(problem: Problem) -> LearnerPoint | None:
+def _find_fastest(problem: Problem) -> LearnerPoint | None:
     try:
         return learner_search.fastest(problem)[0]
     except DoesNotFit:

@@ -22,7 +22,7 @@ from impls.fpga.design import BANKINGS, MICROS, Design
 from impls.fpga.model import batches
 from impls.fpga.resources import Resources, resources
 
-from .points import Point
+from . import Point
 
 FANOUTS = (2, 4, 8, 16)
 BANKS = (1, 2, 4, 8, 16, 32, 64)
@@ -47,12 +47,7 @@ class Rmm:
     @property
     def needed(self) -> Resources:
         """Resources that the design takes of a device."""
-        return _resources(self.design, self.queue, self.uram)
-
-
-@functools.lru_cache(maxsize=4096)
-def _resources(design: Design, queue: int, uram: bool) -> Resources:
-    return resources(design, batch=queue, uram=uram)
+        return resources(self.design, batch=self.queue, uram=self.uram)
 
 
 RmmPoint = Point[Rmm]
@@ -66,8 +61,6 @@ class Space:
     batch: int
     fanouts: Sequence[int] = FANOUTS
     banks: Sequence[int] = BANKS
-    micros: Sequence[str] = MICROS
-    bankings: Sequence[str] = BANKINGS
     leaf_bits: Sequence[int] = LEAF_BITS
     queues: Sequence[int] = QUEUES
     clock_hz: float = 200e6
@@ -83,7 +76,7 @@ class Space:
             if banks > self.capacity:
                 continue
             for queue in queues if banks > 1 else [self.batch]:
-                axes = (self.bankings if banks > 1 else self.bankings[:1], self.fanouts, self.micros, self.leaf_bits)
+                axes = (BANKINGS if banks > 1 else BANKINGS[:1], self.fanouts, MICROS, self.leaf_bits)
                 for banking, fanout, micro, bits in itertools.product(*axes):
                     design = Design(self.capacity, fanout, bits, micro, banks, banking, self.clock_hz)
                     yield from (Rmm(design, queue, uram) for uram in (True, False))
@@ -121,7 +114,7 @@ def _last_begun(arrived: NDArray[np.int32], behind: NDArray[np.int32], interval:
 
 @functools.lru_cache(maxsize=8)
 def _queues(capacity: int, banks: int, banking: str, batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Give, by batch and element, the cycle it comes in, S a cycle, and how many of its bank come behind it."""
+    """Return, by batch and element, the cycle in which it comes, S a cycle, and how many of its bank come behind."""
     sampled = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
     last_first = sampled[:, ::-1]
     order = np.argsort(last_first, axis=1, kind="stable")

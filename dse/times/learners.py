@@ -13,8 +13,7 @@ from impls.training.learners import PREFERRED, default
 from impls.training.weights import networks, split_macs
 
 from ..estimate import Estimate
-from ..fpga import placement
-from ..fpga.points import BOUNDED
+from ..fpga import BOUNDED, placement
 from ..platforms import Device
 from . import laws
 from .lookup import Lookup

@@ -21,8 +21,7 @@ from impls.fpga.resources import exceeded
 
 from ..answer import Note
 from ..estimate import Estimate, Evidence, weakest
-from ..fpga import placement
-from ..fpga.points import BOUNDED
+from ..fpga import BOUNDED, placement
 from ..platforms import Device, Platform, PlatformError
 from ..records import benchmark
 from ..solver.law import GIVEN_UP

@@ -3,8 +3,8 @@
 import functools
 from dataclasses import dataclass, replace
 
+from dse.fpga import Slice, pool
 from dse.fpga.learner_search import LearnerPoint, Problem, fastest
-from dse.fpga.points import Slice, pooled
 from impls.fpga import learner
 from impls.fpga.learner import Learner, stages, units_for
 from impls.fpga.network import Network, parse
@@ -29,7 +29,7 @@ def slices(quoted: Quoted) -> tuple[Slice, ...]:
 
 def published_slices(quoted: Quoted) -> Budget:
     """Pool what the learner of [Zhang2023] may use: all but the RMM's slice."""
-    return pooled([one.budget for one in slices(quoted) if one.name in LEARNERS])
+    return pool([part for part in slices(quoted) if part.name in LEARNERS])
 
 
 def balanced(network: Network, pipelines: int, cycles: int) -> Learner:

@@ -27,8 +27,9 @@ from dse.platforms import PlatformError
 from dse.records import Record, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.stats import LEAST_SEEDS
+from dse.times.several import data_parallel_factor, single_seconds, spo_factor
+from dse.tuning.depth import platform_depth
 from dse.tuning.learners import learner_scaling
-from dse.tuning.presampling import platform_depth
 from impls.terminal import plural
 
 from .. import style
@@ -36,6 +37,7 @@ from ..chart import Chart, Material, Section
 from ..markup import items, paragraph, paragraphs, table
 from ..tidy import About, commit_of, untimed
 
+LONGEST = 25  # gradient steps between averages that are predicted
 RETURN = "mean return of an evaluation"
 ONE_MACHINE = ("apart", "pipelined")  # arrangements with one learner
 COLUMNS = (
@@ -333,18 +335,17 @@ def _formulas(material: Material, workload: str) -> str:
     """Say what ``dse learners`` predicts of two learners, and what the formulas of [Zhang2022] give."""
     try:
         question = ask(material.folder / "platform.toml", workload, results=material.results)
-        answer = learner_scaling(question, most=2)
+        answer = learner_scaling(question)
     except (ProblemError, RecordError, PlatformError) as error:
         return f"python -m dse learners gives no scaling factor of {workload} here: {error}."
-    horizon, *_ = answer.second()
-    exact = {one.horizon: one.exact for one in answer.points if one.learners == 2}
+    (_, horizon), single = answer.choose([2], LONGEST), 1e6 * single_seconds(answer.terms)
+    gathering, averaging = data_parallel_factor(answer.terms, 2), spo_factor(answer.terms, 2, LONGEST)
     return (
         f"python -m dse learners predicts for two {answer.by} learners of {workload}, processes next to "
         f"{plural(answer.processes.actors, 'actor')} on {answer.processes.cores} cores, a scaling factor of "
         f"{answer.factor(2, None):.2f} where they gather gradients at each step, of {answer.factor(2, horizon):.2f} "
-        f"where they average weights every {horizon} steps (one takes {1e6 * answer.single_seconds:,.0f} us). With a "
-        f"core for each and no waits, the formulas of [Zhang2022] give {exact[None]:.2f}, and "
-        f"{exact[answer.longest]:.2f} with H = {answer.longest}."
+        f"where they average weights every {horizon} steps (one takes {single:,.0f} us). With a core for each and no "
+        f"waits, the formulas of [Zhang2022] give {gathering:.2f}, and {averaging:.2f} with H = {LONGEST}."
     )
 
 
@@ -373,7 +374,7 @@ def predicted(material: Material, workload: str) -> dict[int, float]:
     answer = platform_depth(
         material.folder / "platform.toml", workload, 0.0, fix={"arrangement": "pipelined"}, results=material.results,
     )  # fmt: skip
-    return {point.depth: point.simulated[0].value for point in answer.points}
+    return {row.label["depth"]: row.number["value"] for row in answer.rows if "depth" in row.label}
 
 
 def _rows(select: Any) -> Any:

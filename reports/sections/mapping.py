@@ -19,7 +19,7 @@ from dse.mapping.question import find_mapping
 from dse.platforms import PlatformError
 from dse.records import SOURCES, RecordError
 from dse.solver.law import EPSILONS
-from dse.tuning.core_split import Allocation, RateCurve, allocate
+from dse.tuning.cores import Allocation, RateCurve, iterate_parted, take_fewest_cores
 from impls.terminal import plural
 from reports.claims import mapping_loss
 
@@ -46,7 +46,7 @@ def _cores(evidence: Evidence, _: About) -> Figure:
     f_a, f_l, total, description = points.platform_cores(evidence)
     splits = []
     for u in points.INTERVALS:
-        chosen = allocate(f_a, f_l, u, total, points.RESERVED, within=points.WITHIN)
+        chosen = take_fewest_cores(list(iterate_parted(f_a, f_l, u, total - points.RESERVED)), points.WITHIN)
         splits.append(Split(f"{WORKLOAD}, update_interval = {u}", f_a, f_l, u, chosen))
     origin = f"{total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {description}."
     return cores(splits, origin)

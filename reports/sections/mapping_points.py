@@ -21,12 +21,11 @@ from dse.solver.queues import network
 from dse.solver.solve import Candidate, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.door import Times
-from dse.times.several import FactorPoint, factors
+from dse.times.several import FactorPoint, factors, single_seconds
 from dse.times.whole import what_of
-from dse.tuning.core_question import platform_curves
-from dse.tuning.core_split import RateCurve
+from dse.tuning.cores import RateCurve, platform_curves
+from dse.tuning.depth import DepthPoint, depth_curve, depth_enough
 from dse.tuning.learners import LearnerScaling, learner_scaling
-from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 from impls.files import list_files
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the machine of [Zhang2023], and one of its workloads
@@ -231,7 +230,7 @@ def _scaled(question: MappingQuestion) -> Iterator[Scaled]:
     )
     for batch in sorted({own, max(timed)}) if timed else ():
         asked = dataclasses.replace(question, fix={"batch": batch, "learner_implementation": by})
-        answer = learner_scaling(asked, LEARNERS[-1], HORIZONS[-1])
+        answer = learner_scaling(asked)
         title = f"{question.workload.name}, B = {batch:,}, learners {by}"
         yield Scaled(title, factors(answer.terms, LEARNERS, HORIZONS), tuple(_ran(answer)))
 
@@ -240,5 +239,5 @@ def _ran(answer: LearnerScaling) -> Iterator[tuple[int, float, float, float]]:
     """Yield (L, factor, low, high) of learners that gathered gradients as they were timed."""
     for (learners, horizon), seconds in answer.ran.items():
         if horizon is None:
-            single = answer.single_seconds / learners
+            single = single_seconds(answer.terms) / learners
             yield learners, single / median(seconds), single / max(seconds), single / min(seconds)

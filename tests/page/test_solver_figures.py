@@ -2,10 +2,11 @@
 
 import pytest
 
+from dse.estimate import Estimate, Evidence
 from dse.times.curves import FlatThenLinear
 from dse.times.several import Terms, factors
-from dse.tuning.core_split import RateCurve, Scaling, allocate, completed
-from dse.tuning.presampling import depth_curve, depth_enough, published_loop
+from dse.tuning.cores import RateCurve, Scaling, complete, iterate_parted, iterate_turns, take_fewest_cores
+from dse.tuning.depth import depth_curve, depth_enough, published_loop
 from reports.claims import mapping_loss
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
@@ -18,16 +19,16 @@ LOOP = published_loop(1.0, 2.0, 0.5, 0.3)
 
 
 def curve(name, law, at):
-    return RateCurve.of(name, {x: law.hz(x) for x in at}, "measured", 0.96, 1.05)
+    return RateCurve(name, {x: Estimate.within(law.hz(x), 1.05, Evidence(name, "measured")) for x in at})
 
 
 def shared_cores():
-    f_a = completed(curve("f_a", Scaling(900.0, 0.01, 2e-4, 1.0), (1, 2, 4, 8, 16, 32)), 56)
-    f_l = completed(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
+    f_a = complete(curve("f_a", Scaling(900.0, 0.01, 2e-4, 1.0), (1, 2, 4, 8, 16, 32)), 56)
+    f_l = complete(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
     two = curve("f_a", Scaling(4000.0, 0.1, 0.0, 1.0), (1, 2)), curve("f_l", Scaling(900.0, 0.02, 0.0, 1.0), (1, 2))
     splits = [
-        solver_figures.Split("56 cores", f_a, f_l, 16, allocate(f_a, f_l, 16, 56, 3)),
-        solver_figures.Split("2 cores", *two, 1, allocate(*two, 1, 2, turns=True)),
+        solver_figures.Split("56 cores", f_a, f_l, 16, take_fewest_cores(list(iterate_parted(f_a, f_l, 16, 53)), 0.0)),
+        solver_figures.Split("2 cores", *two, 1, max(iterate_turns(*two, 1, 2), key=lambda split: split.hz)),
     ]
     return splits, solver_figures.cores(splits, "Measured on a made-up machine.")
 

@@ -85,7 +85,7 @@ def test_factors_are_those_of_the_learner_that_would_run(machine):
     assert [one.name for one in found] == [f"{name}, learners torch" for name in batches]
     cartpole = found[2]
     fix = {"learner_implementation": "torch"}  # the one that was timed
-    given = learner_scaling(ask(platform, "cartpole_dqn", fix=fix, results=machine), 8, 25)
+    given = learner_scaling(ask(platform, "cartpole_dqn", fix=fix, results=machine))
     assert [one.exact for one in cartpole.points if one.horizon == 25] == [
         spo_factor(given.terms, learners, 25) for learners in solver_points.LEARNERS
     ]

@@ -152,15 +152,6 @@ def test_looks_are_kept_before_the_next_is_taken(pretended, tmp_path, monkeypatc
     assert main([*ASK, "--samplers", "1,2,3", "--results", str(tmp_path)]) == 2
 
 
-def test_the_command_says_the_answer_first_then_the_path(pretended, tmp_path, capsys):
-    assert main([*ASK, *VALUES, "--exhaustive", "--results", str(tmp_path)]) == 0
-    first, second, *lines = capsys.readouterr().out.splitlines()
-    assert {"12", "128"} <= set(first.replace(",", " ").split()) and "4,415" in second
-    (head,) = [number for number, line in enumerate(lines) if line.split()[:3] == ["look", "samplers", "B"]]
-    last = " ".join(lines[head + 1 :])
-    assert all(fact in last for fact in ("80 pairs", "samplers: 12 found, 12 fastest", "0.0%"))
-
-
 @pytest.mark.parametrize(
     ("given", "facts"),
     [

@@ -49,14 +49,16 @@ def test_importing_it_imports_nothing_of_it():
 
 def test_questions_are_answered_by_their_types():
     tree, mapping = dse.recommend(1_000_000, 256, machine=MACHINE), dse.recommend_mapping("u200", "hopper_ddpg")
+    split = dse.platform_split("this", "hopper_ddpg", machine=MACHINE)
     explained = dse.explain_mapping("u200", "hopper_ddpg", {"learner": "gpu"})
-    assert {type(answer) for answer in (tree, mapping, explained)} == {dse.Answer}
+    assert {type(answer) for answer in (tree, mapping, explained, split)} == {dse.Answer}
     assert tree.choice.label["implementation"] in tree.paste[0]
     assert mapping.choice.estimate.low <= mapping.choice.estimate.value <= mapping.choice.estimate.high
     assert explained.others[0].label["learner"] == "gpu"
     assert dse.recommend_mapping("edge", "pong_dqn", fix={"capacity": 10**8}).choice is None
-    assert isinstance(dse.platform_split("this", "hopper_ddpg", machine=MACHINE), dse.CoreSplit)
-    assert dse.platform_depth("u200", "hopper_ddpg", 0.0).depth == 0  # what is chosen there samples none ahead
+    assert (
+        dse.platform_depth("u200", "hopper_ddpg", 0.0).choice.label["depth"] == 0
+    )  # what is chosen there samples none ahead
     with pytest.raises(dse.RecordError):
         dse.recommend(1_000_000, 256, machine="nobody")
 

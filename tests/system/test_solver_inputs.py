@@ -5,8 +5,7 @@ import pytest
 
 from benchmarks.topics.profile.cells import options_of
 from dse.estimate import Estimate, Evidence
-from dse.fpga import learner_search, placement
-from dse.fpga.points import BOUNDED
+from dse.fpga import BOUNDED, learner_search, placement
 from dse.mapping.build import build, flows
 from dse.mapping.question import find_mapping, tables
 from dse.mapping.what_if import with_changes
@@ -236,7 +235,7 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
             if option.part in LOOP:
                 assert option.time.source in ("modeled", "extrapolated")
                 assert option.time.high / option.time.low > 1.4
-    assert all(one.description for one in built.evidence.values())
+    assert all(evidence.description for evidence in built.evidence.values())
     commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
     assert all(command.startswith("python -m ") for command in commands)
 

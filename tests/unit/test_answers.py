@@ -29,7 +29,7 @@ from dse.answers.words import HEADS, SENTENCES
 from dse.estimate import Assumption, Estimate, Evidence
 from dse.mapping.question import find_mapping
 from dse.times.stated import StatedTimes
-from dse.tuning.core_split import Allocation
+from dse.tuning.cores import Allocation
 from impls.terminal import COMMAND
 from tests.solver_cases import learners
 

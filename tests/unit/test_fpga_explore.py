@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.fpga import answer, learner_search, rmm_search
+from dse.fpga import Point, Slice, design, front, learner_search, pool, rmm_search, subtract
 from dse.fpga.learner_search import Problem, fastest
-from dse.fpga.points import Point, Slice, front, less, pooled
 from dse.fpga.rmm_search import Space
 from impls.fpga import learner
 from impls.fpga.design import Design
@@ -166,67 +165,70 @@ def test_every_design_is_priced_and_the_best_comes_first():
 # Both together
 
 
-SLICES = [
+SLICES = (
     Slice("a", Budget(lut=60_000, ff=90_000, dsp=300, bram36=60, uram=20)),
     Slice("b", Budget(lut=40_000, ff=60_000, dsp=200, bram36=40, uram=10)),
     Slice("c", Budget(lut=60_000, ff=90_000, dsp=300, bram36=60, uram=20)),
-]
+)
+
+
+def choose(text, space, sharing, count=3):
+    return design.explore(design.Question(parse(text), space, SLICES[:count], sharing))
 
 
 def nested(network, space, slices, sharing):
     """Try every RMM in every slice that it fits, each with the best learner for what is left."""
-    whole = pooled([one.budget for one in slices])
+    whole = pool(slices)
     for point in rmm_search.priced(space):
         for held in slices:
             if exceeded(point.needed, held.budget):
                 continue
-            others = [one.budget for one in slices if one is not held]
-            left = pooled(others) if sharing == "kept" else less(whole, point.needed)
+            others = [part for part in slices if part is not held]
+            left = pool(others) if sharing == "kept" else subtract(whole, point.needed)
             try:
                 found = fastest(Problem(network, space.batch, left))
             except DoesNotFit:
                 continue
-            names = tuple(one.name for one in slices if sharing == "free" or one is not held)
-            yield from (answer.Choice(point, held.name, one, names) for one in found)
+            names = tuple(part.name for part in slices if sharing == "free" or part is not held)
+            yield from (design.Choice(point, held.name, learner, names) for learner in found)
 
 
-@pytest.mark.parametrize("sharing", answer.SHARINGS)
+@pytest.mark.parametrize("sharing", design.SHARINGS)
 @pytest.mark.parametrize(("text", "batch", "count"), [("cartpole", 16, 3), ("cartpole", 500, 3), ("mlp:4-40-2", 9, 2)])
 def test_the_joint_choice_is_that_of_nested_loops(text, batch, count, sharing):
     space = Space(300, batch, fanouts=(2, 4), banks=(1, 4, 8), queues=())
-    slices = SLICES[:count]
-    every = sorted(nested(parse(text), space, slices, sharing), key=lambda choice: choice.order)
-    best, other = answer.explore(parse(text), space, slices, sharing)
+    every = sorted(nested(parse(text), space, SLICES[:count], sharing), key=lambda choice: choice.order)
+    best, other = choose(text, space, sharing, count)
     assert best == every[0]
     pipelines = best.learner.design.pipelines
     assert other.order == next(one.order for one in every if one.learner.design.pipelines != pipelines)
 
 
 def test_free_is_no_slower_than_kept():
-    space = Space(300, 64, banks=(1, 8))
-    kept, free = (answer.explore(parse("cartpole"), space, SLICES, sharing)[0] for sharing in answer.SHARINGS)
+    kept, free = (choose("cartpole", Space(300, 64, banks=(1, 8)), sharing)[0] for sharing in design.SHARINGS)
     assert free.cycles <= kept.cycles
-    assert kept.rmm_slice not in kept.learner_slices
-    assert free.learner_slices == ("a", "b", "c")
+    assert (kept.is_shared, free.is_shared, free.learner_slices) == (False, True, ("a", "b", "c"))
 
 
-@pytest.mark.parametrize("sharing", answer.SHARINGS)
-def test_what_does_not_fit_is_named(sharing):
-    with pytest.raises(DoesNotFit, match=r"a learner of a unit a stage, in .*uram: have"):
-        answer.explore(parse("pong"), Space(300, 8), SLICES, sharing)
-    with pytest.raises(DoesNotFit, match=r"RMM that comes nearest, in a"):
-        answer.explore(parse("cartpole"), Space(1 << 20, 8), SLICES, sharing)
+@pytest.mark.parametrize("sharing", design.SHARINGS)
+@pytest.mark.parametrize(
+    ("text", "capacity", "facts"),
+    [("pong", 300, r"a learner of a unit a stage, in .*uram: have"), ("cartpole", 1 << 20, r"RMM .* nearest, in a")],
+)
+def test_what_does_not_fit_is_named(text, capacity, facts, sharing):
+    with pytest.raises(DoesNotFit, match=facts):
+        choose(text, Space(capacity, 8), sharing)
 
 
 def test_a_single_slice_cannot_be_kept():
     with pytest.raises(ValueError, match="free"):
-        answer.explore(parse("cartpole"), Space(300, 8), SLICES[:1])
-    assert answer.explore(parse("cartpole"), Space(300, 8, banks=(1,)), SLICES[:1], "free")
+        choose("cartpole", Space(300, 8), "kept", 1)
+    assert choose("cartpole", Space(300, 8, banks=(1,)), "free", 1)
 
 
 def test_sums_of_budgets():
-    assert pooled([SLICES[0].budget, SLICES[1].budget]).dsp == 500
-    assert pooled([SLICES[0].budget, Budget()]).dsp is None
-    assert less(SLICES[1].budget, Resources(1, 2, 300, 0.5, 0, 0)) == Budget(39_999, 59_998, 0, 39.5, 10)
-    assert less(Budget(), Resources(1, 2, 3, 4, 5, 6)) == Budget()
+    assert pool(SLICES[:2]).dsp == 500
+    assert pool([SLICES[0], Slice("unbounded", Budget())]).dsp is None
+    assert subtract(SLICES[1].budget, Resources(1, 2, 300, 0.5, 0, 0)) == Budget(39_999, 59_998, 0, 39.5, 10)
+    assert subtract(Budget(), Resources(1, 2, 3, 4, 5, 6)) == Budget()
     assert Point("", 1.0, Resources(1, 2, 3, 4, 5, 6)).cost == (3, 1, 2, 4, 5)

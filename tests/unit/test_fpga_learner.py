@@ -65,13 +65,6 @@ def test_a_ledger_is_the_published_law():
     assert dict(ledger(least(network), 3).entries)["reduction over pipelines"] == 0
 
 
-def test_the_clock_scales_time_alone():
-    network = parse("hopper")
-    slow, fast = (least(network, clock_hz=clock) for clock in (100e6, 300e6))
-    assert ledger(slow, 32).cycles == ledger(fast, 32).cycles
-    assert ledger(slow, 32).seconds == pytest.approx(3 * ledger(fast, 32).seconds)
-
-
 @given(st.data())
 def test_more_of_anything_never_needs_less(data):
     """What bisection rests on."""

@@ -1,6 +1,5 @@
 """Tests of the bounds of loops against their simulation, and of how many batches to sample ahead."""
 
-import dataclasses
 import itertools
 import math
 
@@ -11,7 +10,7 @@ from dse.estimate import Estimate, Evidence
 from dse.solver.law import TOO_HIGH, outcome
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError
 from dse.solver.queues import Network, Visit, network, simulate
-from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
+from dse.tuning.depth import bound_hz, depth_curve, depth_enough, published_loop
 
 STEPS = 400
 EXAMPLE = published_loop(1.0, 2.0, 0.5, 0.3)
@@ -110,22 +109,16 @@ def test_the_formula_is_the_bound_of_the_published_loop():
 
 def test_the_worked_example_and_what_randomness_costs():
     assert depth_enough(EXAMPLE) == 2  # ahead, three under way
-    exact = [simulate(EXAMPLE, depth, steps=4000).value / 0.5 for depth in range(4)]
-    assert exact[0] == pytest.approx(2 / 4.1)
-    assert exact[1] == pytest.approx(2 * 2 / 4.1)
-    assert exact[2:] == pytest.approx([1, 1])
+    curve = depth_curve(EXAMPLE, range(4), cvs=(0.0, 1.0), steps=4000)
+    assert [point.depth for point in curve] == list(range(4))
+    assert [point.simulated[0].value for point in curve] == pytest.approx([1 / 4.1, 2 / 4.1, 0.5, 0.5])
+    assert all(point.simulated[1].value < point.simulated[0].value for point in curve[1:])
     little = simulate(EXAMPLE, 2, cv=0.3, steps=10_000)
     assert little.value / 0.5 == pytest.approx(0.995, abs=0.01)
     three, eight = (simulate(EXAMPLE, under_way - 1, cv=1.0, steps=10_000) for under_way in (3, 8))
     assert three.high / 0.5 < 0.9
     assert eight.low / 0.5 < 0.98 < eight.high / 0.5 + 0.01
     assert simulate(EXAMPLE, 2, cv=1.0, seed=5) == simulate(EXAMPLE, 2, cv=1.0, seed=5)
-
-
-def test_a_curve_is_of_the_depths_asked_and_random_times_cost():
-    curve = depth_curve(EXAMPLE, range(3), cvs=(0.0, 1.0), steps=1000)
-    assert [point.depth for point in curve] == [0, 1, 2]
-    assert all(point.simulated[1].value < point.simulated[0].value for point in curve[1:])
 
 
 def optimism(count, depths, steps):
@@ -155,15 +148,18 @@ def test_how_optimistic_the_bound_is():
     assert {depth: max(found[depth]) for depth in TOO_HIGH} == pytest.approx(TOO_HIGH, abs=0.005)
 
 
-def test_what_no_batch_waits_for_holds_up_the_whole_when_it_is_slow():
-    work = Network((Visit("learner", 1.0),), chains=((0, (Visit("link", 3.0), Visit("far link", 2.0))),))
-    assert simulate(work, 2, steps=STEPS).value == pytest.approx(1 / 3, rel=0.01)
-    actors = Network((Visit("learner", 1.0),), actors=Visit("cpu", 4.0))
-    assert simulate(actors, 2, steps=STEPS).value == pytest.approx(1 / 4, rel=0.01)
-    alone = dataclasses.replace(actors, actors=None)
-    assert simulate(alone, 2, steps=STEPS).value == pytest.approx(1.0)
-    serial = Network(tuple(Visit("core", 1.0) for _ in LOOP), actors=Visit("core", 2.0))
-    assert simulate(serial, 0, steps=STEPS).value == pytest.approx(1 / 6, rel=0.01)
+@pytest.mark.parametrize(
+    ("loop", "depth", "seconds"),
+    [
+        (Network((Visit("learner", 1.0),), chains=((0, (Visit("link", 3.0), Visit("far link", 2.0))),)), 2, 3),
+        (Network((Visit("learner", 1.0),), actors=Visit("cpu", 4.0)), 2, 4),
+        (Network((Visit("learner", 1.0),)), 2, 1),
+        (Network(tuple(Visit("core", 1.0) for _ in LOOP), actors=Visit("core", 2.0)), 0, 6),
+    ],
+    ids=["slow chain", "slow actors", "learner alone", "one core"],
+)
+def test_what_no_batch_waits_for_holds_up_the_whole_when_it_is_slow(loop, depth, seconds):
+    assert simulate(loop, depth, steps=STEPS).value == pytest.approx(1 / seconds, rel=0.01)
 
 
 def test_senseless_questions_are_refused_with_a_sentence():

@@ -33,7 +33,7 @@ from dse.times.cells import of_records
 from dse.times.curves import FlatThenLinear
 from dse.times.several import Terms
 from dse.times.whole import what_of
-from dse.tuning.core_question import platform_split
+from dse.tuning.cores import platform_curves
 from dse.tuning.learners import learner_scaling
 from impls.training import load
 from impls.training.__main__ import _parser as training_parser
@@ -504,7 +504,9 @@ def test_runs_that_were_timed_replace_the_prediction_and_may_win_and_race(tmp_pa
 
 def test_cores_of_learners_are_processes_that_combine_as_asked():
     rates = {
-        sync: platform_split(HERE, "cartpole_dqn", cores=4, fix={"sync": sync, "learner_implementation": by}).f_l.rates
+        sync: platform_curves(ask(HERE, "cartpole_dqn", fix={"sync": sync, "learner_implementation": by}).parts(), 4)[
+            1
+        ].rates
         for sync, by in (("synchronous", "dense"), ("hogwild", "dense"), ("local", "torch"))
     }
     assert rates["hogwild"][2].value > rates["synchronous"][2].value

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from dse.__main__ import main
-from dse.answer import Note
-from dse.answers.tune import HARDLY, adapted_answer, scaling_answer, split_answer
+from dse.estimate import Estimate, Evidence
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -22,13 +21,20 @@ from dse.platforms import load
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.times.curves import FlatThenLinear
-from dse.times.several import Terms, factors, spo_seconds
-from dse.tuning import adapt, presampling
-from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
-from dse.tuning.core_question import platform_split, split_cores
-from dse.tuning.core_split import RateCurve
-from dse.tuning.learners import learner_scaling
-from dse.tuning.presampling import LOSS, depth_enough, depth_of, platform_depth, published_loop
+from dse.times.several import Terms, factors, single_seconds, spo_seconds
+from dse.tuning import depth
+from dse.tuning import samplers as tuning_samplers
+from dse.tuning.cores import EQUAL, RateCurve, platform_curves, platform_split, split_cores
+from dse.tuning.depth import (
+    LOSS,
+    answer_depth,
+    depth_enough,
+    own_depth,
+    platform_depth,
+    published_visits,
+)
+from dse.tuning.learners import HARDLY, answer_learners, learner_scaling
+from dse.tuning.samplers import answer_samplers, fixed_designs, replay
 from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
 from tests.made import make_record
@@ -54,56 +60,44 @@ def told(capsys, command):
 
 def split(rates, off=0.0, source="measured", cores=8):
     """The split of cores between two sides that have the same rates."""
-    sides = (RateCurve.of(name, rates, source, 1 - off, 1 + off) for name in ("f_a", "f_l"))
-    return split_cores(*sides, 1, cores)
-
-
-def test_more_cores_than_a_machine_has_are_carried_on():
-    given = platform_split("this", "pong_dqn", 8, machine=MACHINE)
-    assert Note("cores_beyond", {"cores": 2}, "warning") in split_answer(given).notes
-    far, last = given.f_l.rates[7], given.f_l.rates[2]
-    assert (far.source, last.source) == ("extrapolated", "measured")
-    assert far.low <= last.value  # more cores may gain nothing
-    assert far.high >= last.value * 7 / 2  # or all that they could
+    estimates = {x: Estimate(hz, (1 - off) * hz, (1 + off) * hz, Evidence("f", source)) for x, hz in rates.items()}
+    return split_cores(*(RateCurve(name, estimates) for name in ("f_a", "f_l")), 1, cores)
 
 
 def test_one_core_serves_both_in_turns():
-    given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
+    answer = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
     loop = find_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
-    assert (given.choice.in_turns, given.choice.hz) == (True, loop.hz)
-    answer = split_answer(given)
-    assert answer.choice.says == "take_turns"
-    assert answer.choice.label["actors"] == 1
-    assert answer.others == ()
+    label = {"actors": 1, "learners": 1, "in_turns": True}
+    assert (answer.choice.says, answer.choice.label, answer.others) == ("take_turns", label, ())
+    assert answer.choice.estimate.value == loop.hz
 
 
 def test_turns_are_told_apart_where_they_are_faster():
     for rates, says in ((EVEN, "other_turns"), ({1: 100.0, 2: 250.0}, "turns_are_faster")):
-        assert [row.says for row in split_answer(split(rates, cores=2)).others] == [says]
+        assert [row.says for row in split(rates, cores=2).others] == [says]
 
 
 def test_ties_are_within_a_percent_or_measured_intervals():
+    def list_ties(answer):
+        return [(note.values["actors"], note.values["learners"]) for note in answer.notes if note.kind == "tied_split"]
+
     even, wide = split(EVEN), split(EVEN, 0.2)
-    assert even.ties == ()
-    assert even.printed == (4, even.choice)  # of eq. 5
-    assert (wide.choice.actors, wide.choice.learners) == (4, 4)
-    tied = [row.label for row in split_answer(wide).others if row.more["is_tied"]]
-    pairs = [(tie.actors, tie.learners) for tie in wide.ties]
-    assert pairs == [(label["actors"], label["learners"]) for label in tied] == [(3, 3), (3, 4), (3, 5)]
-    assert split(EVEN, 0.2, "modeled").ties == ()  # all rates of a law are wrong together
+    assert list_ties(even) == []
+    eq_5 = next(note.values for note in even.notes if note.kind == "eq_5")
+    solution = {"pairs": 4, "equal_share": EQUAL, "actors": 4, "learners": 4, "hz": even.choice.estimate.value}
+    assert (eq_5, wide.choice.label["actors"], wide.choice.label["learners"]) == (solution, 4, 4)
+    tied = [(row.label["actors"], row.label["learners"]) for row in wide.others if row.more["is_tied"]]
+    assert list_ties(wide) == tied == [(3, 3), (3, 4), (3, 5)]
+    assert list_ties(split(EVEN, 0.2, "modeled")) == []  # all rates of a law are wrong together
 
 
 def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
     """S17: two points are Amdahl's law alone, which leaves out what coherence does to 48 learners."""
     given, _ = told(capsys, "cores --actors 1:900,2:1700 --learners 1:400,2:700 --cores 56")
     choice, (first, second) = given["choice"], given["decides"]
-    assert choice["actors"] == 4
-    assert choice["learners"] == 48
-    assert choice["source"] == "extrapolated"
+    assert (choice["actors"], choice["learners"], choice["source"]) == (4, 48, "extrapolated")
     assert choice["value"] / choice["low"] == pytest.approx(21, abs=0.5)
-    assert first["side"] == "learners"
-    assert first["cores"] == 8
-    assert first["on"] == 48
+    assert [first[key] for key in ("side", "cores", "on")] == ["learners", 8, 48]
     assert (first["low"], first["high"]) == pytest.approx((118, 16_800), rel=0.01)
     assert second["side"] == "actors"  # a factor of 2
     known, _ = told(capsys, "cores --actors 1:900,8:6000 --learners 1:400,8:2000 --cores 8")
@@ -116,49 +110,42 @@ def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
 @pytest.fixture
 def short(monkeypatch):
     """Simulate few steps, so that a test is quick."""
-    monkeypatch.setattr(presampling, "STEPS", 400)
+    monkeypatch.setattr(depth, "STEPS", 400)
 
 
 def test_ones_own_times_have_a_depth_rates_and_losses(capsys, short):
-    own = "--sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300"
-    given, notes = told(capsys, f"depth {own}")
+    given, notes = told(capsys, "depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300")
     choice, parts, points = given["choice"], given["rows"][:5], given["rows"][5:]
-    assert choice["depth"] == depth_enough(published_loop(1.0, 2.0, 0.5, 0.3)) == 2
+    assert (choice["depth"], choice["upper_bound"]) == (2, True)
     assert (choice["value"], choice["round_seconds"]) == pytest.approx((500.0, 4.1e-3))
-    assert choice["upper_bound"]
     assert {row["part"]: row["value"] for row in parts} == TIMES
-    assert notes["busiest_engine"]["engine"] == "learner"
-    assert notes["busiest_engine"]["seconds"] == 2e-3
+    assert (notes["busiest_engine"]["engine"], notes["busiest_engine"]["seconds"]) == ("learner", 2e-3)
     assert notes["loss_of_none_ahead"]["loss"] == pytest.approx(1 - 1 / 4.1 / 0.5)
     assert points[2]["bound_hz"] == pytest.approx(2 / 4.1e-3)  # one ahead
     assert points[2]["loss"] == pytest.approx(1 - 2 / 4.1 / 0.5, rel=0.01)
     exact, vary = notes["enough_if_exact"], notes["enough"]
     assert (exact["cv"], exact["depth"], vary["cv"]) == (0.0, 1, 1.0)
-    assert vary["least"] <= vary["depth"]
     assert all(row["value"] <= row["bound_hz"] * (1 + 1e-6) for row in points if not row["cv"])
 
 
 def test_a_platforms_times_are_those_of_its_best_mapping():
     given, best = platform_depth("u200", "hopper_ddpg", 0.0), find_mapping("u200", "hopper_ddpg")
-    assert given.arrangement == best.arrangement
-    parts = {part.label["part"]: part.label["device"] for part in best.parts}
-    assert given.mapping == parts
-    assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference
-    assert given.presampled == best.choice.more["depth"] == 50
+    assert given.question["arrangement"] == best.arrangement
+    assert given.question["mapping"] == {part.label["part"]: part.label["device"] for part in best.parts}
+    assert given.question["presampled"] == best.choice.more["depth"] == 50
+    hz = given.choice.estimate.value
+    assert given.choice.more["most_hz"] * (1 + 1e-9) >= hz == best.hz  # in apart, no depth makes a difference
 
 
-def test_what_is_excluded_is_heeded(capsys, short):
+def test_what_is_excluded_is_heeded_and_in_turns_nothing_is_gained(capsys, short):
     given, _ = told(capsys, "depth --platform u200 --workload hopper_ddpg --exclude fpga --spread 0")
     assert "fpga" not in given["question"]["mapping"].values()
-
-
-def test_in_turns_nothing_is_gained(capsys, short):
     given, notes = told(capsys, f"depth --workload hopper_ddpg --machine {MACHINE}")
-    assert given["choice"]["depth"] == 0
-    assert given["question"]["machine"] == MACHINE
+    assert (given["choice"]["depth"], given["question"]["machine"]) == (0, MACHINE)
     assert notes["workload_samples_ahead"]["presampled"] == 50
-    together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
-    assert (together.depth, together.simulated[0].depth) == (0, 0)
+    together = own_depth(published_visits(1.0, 2.0, 0.5, together=True))
+    depths = [note.values["depth"] for note in together.notes if "cv" in note.values]
+    assert (together.choice.label["depth"], *depths) == (0, 0, 0)
 
 
 def test_the_range_of_depths_is_that_of_all_times_between(short):
@@ -171,20 +158,22 @@ def test_the_range_of_depths_is_that_of_all_times_between(short):
         def loop(at, names=names, low=low, more=more):
             return Network(tuple(map(Visit, map(str, names), map(float, low + more * at))))
 
-        given = depth_of(loop(0.5), 0.0, (loop(0), loop(1)))
+        given = answer_depth(loop(0.5), 0.0, (loop(0), loop(1))).choice.more
         corners = [depth_enough(loop(np.array(at))) for at in itertools.product((0, 1), repeat=5)]
         between = [depth_enough(loop(rng.uniform(0, 1, 5))) for _ in range(50)]
-        assert given.least == min(corners) <= min(between)
-        assert max(between + corners) <= given.most <= len(engines) - 1
+        assert given["least"] == min(corners) <= min(between)
+        assert max(between + corners) <= given["most"] <= len(engines) - 1
 
 
 def test_a_depth_is_enough_where_its_rate_is_near_the_most(short):
-    given = depth_of(published_loop(1.0, 2.0, 0.5, 0.3))
-    rates = {point.depth: point.simulated for point in given.points}
-    for at, enough in enumerate(given.simulated):
-        depth = enough.depth
-        assert rates[depth][at].value >= (1 - LOSS) * given.most_hz > rates[depth - 1][at].value
-        assert enough.least <= depth <= (enough.most or depth)
+    given = own_depth(published_visits(1.0, 2.0, 0.5, 0.3))
+    rates = {(row.label["cv"], row.label["depth"]): row.estimate.value for row in given.rows if "cv" in row.label}
+    enough = [note.values for note in given.notes if "cv" in note.values]
+    assert [found["cv"] for found in enough] == [0.0, 1.0]
+    for found in enough:
+        cv, depth, least = found["cv"], found["depth"], (1 - LOSS) * given.choice.more["most_hz"]
+        assert rates[cv, depth] >= least > rates[cv, depth - 1]
+        assert found["least"] <= depth <= (found["most"] or depth)
 
 
 # FPGAs
@@ -200,18 +189,17 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
     bases = {note["basis"] for note in given["notes"] if "basis" in note}
     assert bases == {"modeled", "quoted", "assumed", "datasheet"}
     front = [row["front_cycles"] for row in given["rows"] if "front_cycles" in row]
-    assert front == sorted(front)
-    assert front[0] == own
+    assert (front, front[0]) == (sorted(front), own)
     assert len(front) > 3
     assert all(0 <= row[key] <= 1 for row in given["rows"] for key in row if key.endswith("_share"))
-    assert best["pace"] == 1
-    assert best["pipelines"] == 2
-    assert other["pipelines"] == 4
-    assert other["pace"] < greedy["pace"] <= 1  # the better first
-    assert greedy["cycles"] == best["cycles"] / greedy["pace"]
+    assert (best["pace"], best["pipelines"], other["pipelines"]) == (1, 2, 4)
+    assert other["pace"] < greedy["pace"] == best["cycles"] / greedy["cycles"] <= 1  # the better first
+
+
+def test_fill_sharing_clock_and_cost_of_a_design_matter(capsys):
+    best = told(capsys, QUICK)[0]["choice"]
     for option, changed in (("--fill systolic", "slowest_stage_cycles"), ("--slice free", "slices")):
-        other, _ = told(capsys, f"{QUICK} {option}")
-        assert other["choice"]["learner"][changed] != best["learner"][changed]
+        assert told(capsys, f"{QUICK} {option}")[0]["choice"]["learner"][changed] != best["learner"][changed]
     slower, _ = told(capsys, f"{QUICK} --dsp-per-mac 9 --clock-mhz 100")
     assert slower["choice"]["seconds"] == slower["choice"]["cycles"] / 1e8
     limits = [note["kind"] for note in slower["notes"] if note["level"] == "first"]
@@ -223,11 +211,21 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
 
 @pytest.fixture(scope="module")
 def many_cores():
-    return adapted(ask("u200", "hopper_ddpg"), cpu_percent=50.0)
+    """The rates on half of 28 cores, and the answer by them."""
+    question = ask("u200", "hopper_ddpg")
+    rates = replay(question, cpu_percent=50.0)
+    return rates, answer_samplers(question, rates)
+
+
+def values_of(answer, kind, search=None):
+    """The values of the notes of a kind, of a search if one is given."""
+    notes = [note.values for note in answer.notes if note.kind == kind]
+    return [values for values in notes if search is None or values["search"] == search]
 
 
 def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
-    rates, asked = many_cores.rates, {"exclude": many_cores.left_out, "epsilon": 0.0}
+    rates, _ = many_cores
+    asked = {"exclude": fixed_designs(load("u200")), "epsilon": 0.0}
     for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
         fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
         apart, pipelined = (
@@ -240,57 +238,61 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
 
 
 def test_searching_apart_keeps_the_caps_and_loses_what_is_told(many_cores):
-    samplers, _ = many_cores.pair
-    assert many_cores.found.samplers.stopped_by == PROCESSOR
-    assert samplers == many_cores.found.samplers.allowed[-1] == 13  # and a core for the learner: 14 of 28
-    assert len(many_cores.found.samplers.seen) <= 13 / 2
-    rates = many_cores.rates
+    rates, answer = many_cores
     every = {pair: rates.records_hz(*pair) for pair in rates.looks}
-    assert many_cores.best == min(every, key=lambda pair: (-every[pair], pair))
-    assert 0 <= many_cores.loss == pytest.approx(1 - every[many_cores.pair] / max(every.values()))
-    assert len(every) == many_cores.tried
-    answer = adapted_answer(many_cores)
-    assert [(row.says, *row.label.values()) for row in answer.others] == [
-        ("fastest_pair", *many_cores.best),
-        ("searched_apart", *many_cores.pair),
-    ]
-    kinds = [(note.kind, note.values.get("search")) for note in answer.notes]
-    assert {("over_processor", "samplers"), ("still_rising", "samplers"), ("design_is_fixed", None)} <= {*kinds}
+    best, pair = (tuple(row.label.values()) for row in answer.others)
+    assert [row.says for row in answer.others] == ["fastest_pair", "searched_apart"]
+    (found,) = values_of(answer, "search_found", "samplers")
+    assert (found["best"], found["values"]) == (pair[0], 13)  # and a core for the learner: 14 of 28
+    assert found["looks"] == sum(row.label["search"] == "samplers" for row in answer.rows) <= 13 / 2
+    assert best == min(every, key=lambda pair: (-every[pair], pair))
+    (apart,) = values_of(answer, "searching_apart")
+    assert apart == {"loss": pytest.approx(1 - every[pair] / max(every.values())), "pairs": len(every)}
+    assert apart["loss"] >= 0
+    for kind, search in (("over_processor", "samplers"), ("still_rising", "samplers"), ("design_is_fixed", None)):
+        assert values_of(answer, kind, search)
 
 
 def test_the_choice_is_the_knee_with_as_few_samplers_as_keep_up(many_cores):
     """It was the largest batch tried, with as many samplers as there are cores."""
-    rates, (samplers, batch) = many_cores.rates, many_cores.choice
-    every = {b: max(rates.records_hz(x, b) for x in many_cores.samplers) for b in many_cores.batches}
+    rates, answer = many_cores
+    samplers, batch = answer.choice.label.values()
+    every = {b: max(rates.records_hz(x, b) for x in rates.samplers) for b in rates.batches}
     assert batch == min(b for b in every if every[b] >= SHARE * max(every.values()))
-    assert batch < many_cores.best[1] == max(many_cores.batches)
-    enough = [x for x in many_cores.samplers if rates.records_hz(x, batch) >= 0.99 * every[batch]]
-    assert samplers == min(enough) < many_cores.pair[0]
+    assert batch < answer.others[0].label["batch"] == max(rates.batches)
+    enough = [x for x in rates.samplers if rates.records_hz(x, batch) >= 0.99 * every[batch]]
+    assert samplers == min(enough) < answer.others[1].label["samplers"]
 
 
 def test_a_rate_that_only_rises_leaves_the_workloads_batch():
-    given, workload = adapted(ask("h200", "cartpole_dqn")), load_workload("cartpole_dqn")
-    assert given.knee.batch is None
-    assert given.choice[1] == workload.learner.batch
-    assert max(given.batches) < workload.replay.capacity
+    question = ask("h200", "cartpole_dqn")
+    rates, workload = replay(question), load_workload("cartpole_dqn")
+    answer = answer_samplers(question, rates)
+    assert values_of(answer, "batch_still_rising")
+    assert answer.choice.label["batch"] == workload.learner.batch
+    assert max(rates.batches) < workload.replay.capacity
 
 
 def test_memory_caps_the_batch():
-    free = adapted(ask(HERE, "hopper_ddpg"))
-    tight = adapted(ask(HERE, "hopper_ddpg"), memory_bytes=0.64e9)
-    assert tight.found.batch.stopped_by == MEMORY
-    assert tight.pair[1] == tight.found.batch.allowed[-1] == 512 < free.pair[1]
+    question = ask(HERE, "hopper_ddpg")
+    free, tight = (answer_samplers(question, replay(question, bytes_)) for bytes_ in (None, 0.64e9))
+    assert not values_of(free, "over_memory")
+    assert values_of(tight, "over_memory", "batch")
+    batches = [values_of(answer, "search_found", "batch")[0]["best"] for answer in (tight, free)]
+    assert batches[0] == 512 < batches[1]
+    assert [row.says for row in tight.others] == ["fastest_pair"]  # which searching apart finds too
 
 
 def test_factors_follow_from_the_terms_that_are_told():
-    four = with_changes(load(HERE), {"cpu.cores": 4})
-    given = learner_scaling(ask(four, "hopper_ddpg"), most=6, longest=40)
-    assert given.counts == (1, 2, 3, 4, 6)
-    assert given.points == factors(given.terms, given.counts, given.horizons)
-    learners, horizon = given.choice
-    shortest = min(given.seconds(count, 40) for count in range(1, 7))
+    question = ask(with_changes(load(HERE), {"cpu.cores": 4}), "hopper_ddpg")
+    found, answer = learner_scaling(question), answer_learners(question, most=6, longest=40)
+    learners, horizon = found.choose(range(1, 7), 40)
+    told = {tuple(row.label.values()): row.more["exact"] for row in answer.rows if "horizon" in row.label}
+    points = factors(found.terms, (2, 3, 4, 6), sorted({1, horizon, 40}))
+    assert told == {(point.learners, point.horizon): point.exact for point in points}
+    shortest = min(found.seconds(count, 40) for count in range(1, 7))
     assert learners == 3  # and an actor: more of them share cores
-    assert given.seconds(*given.choice) <= 1.01 * shortest < given.seconds(learners, horizon - 1)
+    assert found.seconds(learners, horizon) <= 1.01 * shortest < found.seconds(learners, horizon - 1)
 
 
 @pytest.mark.parametrize("machine", ["8fb834d50a", "d7dae63b89"])
@@ -304,7 +306,7 @@ def test_one_learner_takes_what_recommend_says_of_it(machine):
         fix = {"arrangement": arrangement, "learner_implementation": given.by, "learner_threads": 1}
         answer = find_mapping(platform, name, fix=fix)
         taken = sum(one.more["charged_seconds"] for one in answer.parts if one.label["part"] != "actors")
-        assert given.single_seconds == pytest.approx(taken, rel=0.05)
+        assert single_seconds(given.terms) == pytest.approx(taken, rel=0.05)
 
 
 def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
@@ -313,15 +315,14 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
     def refuse(parts, **more):
         raise ProblemError(parts.constraints["learner_implementation"])
 
-    monkeypatch.setattr(adapt, "build", refuse)
+    monkeypatch.setattr(tuning_samplers, "build", refuse)
     for fix, by in (({}, "dense"), ({"learner_implementation": "torch"}, "torch")):
         question = ask(platform, "cartpole_dqn", fix=fix)
         alone = one_thread(question.parts(), by)
         assert learner_scaling(question).by == question.parts().learners.implementation == by
-        split = platform_split(platform, "cartpole_dqn", fix=fix)
-        assert split.f_l.rates[1].value == pytest.approx(1 / alone.value)
+        assert platform_curves(question.parts(), 2)[1].rates[1].value == pytest.approx(1 / alone.value)
         with pytest.raises(ProblemError, match=f"^{by}$"):
-            adapted(question)
+            replay(question)
 
 
 def test_learners_that_share_cores_take_turns_and_wait_longer():
@@ -379,10 +380,13 @@ def test_learners_timed_alone_tell_costs_for_any_network():
 
 
 def test_a_machine_without_records_has_modeled_terms():
-    given = learner_scaling(ask("u200", "hopper_ddpg"), device="gpu")
+    question = ask("u200", "hopper_ddpg")
+    given = learner_scaling(question, "gpu")
     assert {one.rests_on.source for one in given.sources} == {"modeled"}
-    assert given.held == 1
-    assert given.second()[1] > 0.9 * given.single_seconds  # a framework's own time is no learner's to share
+    assert answer_learners(question, device="gpu").question["held"] == 1
+    assert given.seconds(*given.choose([2], 25)) > 0.9 * single_seconds(
+        given.terms
+    )  # a framework's own time is no learner's to share
     assert given.seconds(2, 5) == spo_seconds(given.terms, 2, 5)  # nothing here runs there
 
 
@@ -393,11 +397,11 @@ def test_a_device_without_a_link_is_refused():
 
 
 def test_learners_that_gain_are_the_choice():
-    found = learner_scaling(ask("u200", "hopper_ddpg"), most=4)
-    answer = scaling_answer(found)
-    rate = answer.choice.estimate
-    assert (answer.choice.says, answer.others, *answer.choice.label.values()) == ("more_learners", (), *found.choice)
-    assert rate.value == 1 / found.seconds(*found.choice) >= HARDLY * found.hz
+    question = ask("u200", "hopper_ddpg")
+    found, answer = learner_scaling(question), answer_learners(question, most=4)
+    chosen, rate = found.choose(range(1, 5), 25), answer.choice.estimate
+    assert (answer.choice.says, answer.others, *answer.choice.label.values()) == ("more_learners", (), *chosen)
+    assert rate.value == 1 / found.seconds(*chosen) >= HARDLY * found.hz
     assert rate.high / rate.value >= max(term.factor for term in found.sources if term.factor)
 
 
@@ -445,15 +449,12 @@ def test_of_a_fixed_and_a_growing_time_it_is_the_smallest_near_the_rate_of_the_l
 @pytest.mark.parametrize("count", range(1, 13))
 def test_a_rate_that_rises_to_the_end_has_none(count):
     found = knee(BATCHES[:count], float)
-    assert found.batch == (BATCHES[0] if count == 1 else None)
-    assert found.largest == BATCHES[count - 1]
+    assert (found.batch, found.largest) == (BATCHES[0] if count == 1 else None, BATCHES[count - 1])
 
 
 def test_where_nothing_fits_there_is_none():
     found = knee(BATCHES, lambda batch: 0.0)
-    assert found.batch is None
-    assert found.largest is None
-    assert found.most == 0.0
+    assert (found.batch, found.largest, found.most) == (None, None, 0.0)
 
 
 @pytest.mark.parametrize("share", [SHARE, np.nextafter(SHARE, 0)])
