@@ -53,7 +53,7 @@ def cores(one: Candidate) -> float:
 
 
 @dataclass(eq=False)
-class Doubt:
+class JointUncertainty:
     """Values of configurations where all numbers are drawn jointly. ``choose`` is the rule; see above.
 
     ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``TIED``.
@@ -164,17 +164,17 @@ class Chosen:
 
     ``best``: what is expected to give most, where that is another one. ``ties``: what is statistically tied with the
     best, of which no other is as fast on as few devices and cores; ``others_tied``: how many more (kind of execution
-    mode, devices of the parts) cannot. ``elsewhere``: the answer if its devices could not be had. ``decide``: what to
-    measure to tell the choice from the best of those that tie, or from ``elsewhere``.
+    mode, devices of the parts) cannot. ``best_other_mapping``: the answer if its devices could not be had.
+    ``decide``: what to measure to tell the choice from the best of those that tie, or from ``best_other_mapping``.
     """
 
     answer: Candidate
     found: Solution
-    doubt: Doubt = field(repr=False)
+    doubt: JointUncertainty = field(repr=False)
     best: Candidate | None
     ties: tuple[Candidate, ...]
     others_tied: int
-    elsewhere: Candidate | None
+    best_other_mapping: Candidate | None
     decide: Evidence | None
 
     def other(self, one: Candidate) -> Row:
@@ -231,7 +231,7 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
     found = search.solve(EPSILONS[objective] if epsilon is None else epsilon)
     if isinstance(found, Infeasible):
         return found
-    doubt = Doubt(objective, found.epsilon, epsilon is not None)
+    doubt = JointUncertainty(objective, found.epsilon, epsilon is not None)
 
     def group(search: Search) -> list[Candidate]:
         best, tied = search.list_tied(found.epsilon)
@@ -246,8 +246,8 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
         if one is not chosen:
             shown.setdefault(place_of(one), one)
     best = max((chosen, *rest), key=lambda one: one.value)
-    elsewhere = next(iter(group(search.exclude(chosen.mapping))), None)
-    other = max(rest, key=lambda one: one.value, default=elsewhere)
+    best_other_mapping = next(iter(group(search.exclude(chosen.mapping))), None)
+    other = max(rest, key=lambda one: one.value, default=best_other_mapping)
     return Chosen(
         chosen,
         found,
@@ -255,7 +255,7 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
         best if best.value > chosen.value else None,
         tuple(shown.values()),
         len(places - shown.keys()),
-        elsewhere,
+        best_other_mapping,
         doubt.decisive(chosen, other) if other else None,
     )
 

@@ -20,7 +20,7 @@ from ..solver.queues import run_configuration
 from ..solver.solve import Candidate, Infeasible, solve
 from ..times.door import Times
 from ..times.whole_runs import REFERENCE, what_of
-from .alternatives import Chosen, Doubt, choose, source_of
+from .alternatives import Chosen, JointUncertainty, choose, source_of
 from .build import Built
 from .options import implementation_of
 from .processes import ExecutionMode, is_here, processes_of, strategy_of
@@ -38,8 +38,9 @@ class MappingAnswer:
 
     ``epsilon``: as it was asked for. ``machine``: whose records were read, if any; ``machine_note`` says so where
     another machine stands for "this", ``profile_notes`` that the profile is incomplete, or was disturbed; ``results``:
-    the folder of those records. ``called``: the workload's name or file, where the question changes no value in it.
-    ``by_environments``: what other numbers of environments would give. ``asked_notes``: on the question.
+    the folder of those records. ``workload_argument``: the workload's name or file, where the question
+    changes no value in it. ``by_environments``: what other numbers of environments would give. ``asked_notes``: on the
+    question.
     """
 
     built: Built
@@ -49,7 +50,7 @@ class MappingAnswer:
     machine_note: Note | None = None
     profile_notes: tuple[Note, ...] = ()
     results: str = ""
-    called: str = ""
+    workload_argument: str = ""
     by_environments: tuple[Row, ...] = ()
     asked_notes: tuple[Note, ...] = ()
 
@@ -292,7 +293,7 @@ class MappingAnswer:
     def others(self) -> tuple[Row, ...]:
         """Rows of alternatives: tied mappings, the next best, then other implementations and numbers."""
         rows = list(map(self.made.other, self.made.ties))
-        if self.made.elsewhere and (other := self.made.other(self.made.elsewhere)) not in rows:
+        if self.made.best_other_mapping and (other := self.made.other(self.made.best_other_mapping)) not in rows:
             rows.append(replace(other, says="next_best", more={**other.more, "is_tied": False}))
         return (*rows, *self.by_implementation(), *self.by_learners(), *self.by_environments)
 
@@ -410,7 +411,7 @@ def rate_of(
         return None
     known = {**ALONE, **built.details(found.choice.learner), "environments": built.parts.environments}
     known["implementation"] = by
-    return Doubt(objective, found.epsilon).row(found.answer, {name: known[name] for name in label})
+    return JointUncertainty(objective, found.epsilon).row(found.answer, {name: known[name] for name in label})
 
 
 def _by(built: Built, problem: Problem, name: str) -> Problem | None:

@@ -7,7 +7,7 @@ from typing import Any
 from ..answer import Note
 from ..solver.law import LOOP_BOUND, Charge, charges, sum_charges
 from ..solver.problem import PARTS, Part
-from .alternatives import Doubt
+from .alternatives import JointUncertainty
 from .answer import MappingAnswer, Shortage
 
 WATTS = "watts"
@@ -44,7 +44,7 @@ def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: Ma
         return asked
     (mine, other), (here, there) = (asked.chosen, best.chosen), map(busy_of, (asked, best))
     loss, epsilon = 1 - asked.value / best.value, best.made.found.epsilon
-    doubt = Doubt(best.objective, epsilon)
+    doubt = JointUncertainty(best.objective, epsilon)
     engines = {engine: (here.get(engine, 0.0), there.get(engine, 0.0)) for engine in {**here, **there}}
     chance, cause, why = doubt.chance(mine, other), "", list[Note]()
     if loss <= epsilon:

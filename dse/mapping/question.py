@@ -130,7 +130,7 @@ class MappingQuestion:
 
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
     ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained per second), "presampled",
-    "environments" (of those that were timed). ``called``: the workload's name or file, for commands.
+    "environments" (of those that were timed). ``workload_argument``: the workload's name or file, for commands.
     ``machine_note``: the note that says so where another machine than this one stands for "this". ``times``: a
     user's own times, which are looked up first.
     ProblemError for whatever is outside any sense.
@@ -144,7 +144,7 @@ class MappingQuestion:
     free: Collection[str] = ()
     epsilon: float | None = None
     results: Path = RESULTS
-    called: str = ""
+    workload_argument: str = ""
     machine_note: Note | None = None
     times: Own | None = None
 
@@ -162,7 +162,7 @@ class MappingQuestion:
     @functools.cached_property
     def tables(self) -> tuple[PerformanceTable | None, PerformanceTable | None]:
         """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has none."""
-        return tables(self.platform, self.workload, self.results, self.called)
+        return tables(self.platform, self.workload, self.results, self.workload_argument)
 
     @property
     def machine(self) -> str:
@@ -178,13 +178,13 @@ class MappingQuestion:
     @property
     def profile_notes(self) -> tuple[Note, ...]:
         """Notes on a profile that is incomplete, or was disturbed; none about what another machine has."""
-        table, word = self.tables[0], shlex.quote(self.called or self.workload.name)
+        table, word = self.tables[0], shlex.quote(self.workload_argument or self.workload.name)
         return tuple(table.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if table else ())
 
     def parts(self, workload: Workload | None = None) -> Times:
         """What each part takes, of another shape of the workload if one is given."""
         own = self.times and self.times.at(self.workload.learner.batch)
-        return Times(self.platform, workload or self.workload, *self.tables, self.fix, self.called, own)
+        return Times(self.platform, workload or self.workload, *self.tables, self.fix, self.workload_argument, own)
 
     def built(self, workload: Workload | None = None) -> Built:
         """The problem of each place."""
@@ -216,13 +216,15 @@ def ask(
     times: str | Path | Own | None = None,
 ) -> MappingQuestion:
     """The question, with names or files for platform, workload and times; raises as ``find_mapping``."""
-    called = workload.name if isinstance(workload, Workload) else str(workload)
+    workload_argument = workload.name if isinstance(workload, Workload) else str(workload)
     task = workload if isinstance(workload, Workload) else load_workload(workload)
     place, note, results = platform, None, Path(results)
     if not isinstance(place, Platform):
-        place, note = machines.platform(place, results, machine, called)
+        place, note = machines.platform(place, results, machine, workload_argument)
     own = Own.read(times) if isinstance(times, str | Path) else times
-    return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note, own)
+    return MappingQuestion(
+        place, task, objective, fix or {}, exclude, free, epsilon, results, workload_argument, note, own
+    )
 
 
 def find_mapping(
@@ -282,7 +284,7 @@ def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note]
         answer,
         asked_notes=(*notes, *unused),
         by_environments=tuple(rate for count in others if (rate := _rate(question, workload, count))),
-        called="" if is_changed else question.called,
+        workload_argument="" if is_changed else question.workload_argument,
     )
 
 

@@ -24,7 +24,7 @@ Spread = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Deciding:
+class Sensitivity:
     """An end of a number's interval: ``factor`` on all times that rest on it, and the choice's ``value`` then.
 
     ``winner``: what then is best, with its value then, where that is better than the choice by more than is allowed;
@@ -82,7 +82,7 @@ def ends_of(problems: Mapping[Any, Problem], chosen: Candidate) -> list[tuple[st
 
 def deciding(
     problems: Mapping[Any, Problem], objective: Objective, chosen: Candidate, allowed: float = 0.0
-) -> list[Deciding]:
+) -> list[Sensitivity]:
     """Each end of each number at which something may be better than the choice by more than a share of its value.
 
     What decides comes first, then what moves the choice's value most. ProblemError as for ``solve``.
@@ -126,9 +126,9 @@ def deciding(
         if e in winners:
             winner = search.answer(winners[e].mode, winners[e].first(best[e]))
             gain = float(best[e] / mine[e]) - 1
-        rows.append(Deciding(evidence_id, end, float(mine[e]), winner, gain))
+        rows.append(Sensitivity(evidence_id, end, float(mine[e]), winner, gain))
 
-    def order(row: Deciding) -> tuple[Any, ...]:
+    def order(row: Sensitivity) -> tuple[Any, ...]:
         moved = abs(math.log(row.value / chosen.value))
         return -row.gain, -moved, row.evidence_id, row.factor
 

@@ -195,8 +195,8 @@ class Problem:
         yield from (hop for way in self.ways.values() for hop in way)
 
     def class_of(self, device: str) -> tuple[str, ...]:
-        """The devices that a device may be exchanged with, itself among them; none where it is unlike all others."""
-        return next((devices for devices in self.equal if device in devices), ())
+        """The devices that a device may be exchanged with, itself among them."""
+        return next((devices for devices in self.equal if device in devices), (device,))
 
     def having(self, part: Part, *options: Option) -> "Problem":
         """The same problem with these options for a part. Not for a part of a tree."""
@@ -263,7 +263,7 @@ def _senseless(problem: Problem) -> Iterator[str]:
             yield f"{what} is on an engine twice: {option.where}"
         needed = {budget.partition(".")[0] for budget in (*option.needs, *option.ahead)}
         for device in sorted(needed - dict(option.where).keys()):
-            if problem.class_of(device):
+            if len(problem.class_of(device)) > 1:
                 yield f"{what} takes of {device}, one of equal devices, and does not run there"
         if option.also and problem.equal:
             yield from _uneven(problem, what, option)

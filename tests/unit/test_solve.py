@@ -34,7 +34,7 @@ def test_what_is_as_good_has_fewer_devices():
     assert solve(two_devices(1.9), "ratio").choice.learner.device == "gpu"
     fewest = solve(two_devices(1.9), "fewest_devices")
     assert fewest.choice.learner.device == "cpu"
-    assert fewest.value / fewest.elsewhere.value == pytest.approx(1.9 / 2)  # speed was traded for a device
+    assert fewest.value / fewest.best_other_mapping.value == pytest.approx(1.9 / 2)  # speed was traded for a device
     assert solve(two_devices(), "per_watt").choice.learner.device == "cpu"
     assert solve(two_devices(0.5), "per_watt").choice.learner.device == "gpu"
     alone = solve(two_devices(), "ratio")
