@@ -9,7 +9,6 @@ import numpy as np
 
 from dse.estimate import Estimate, Evidence
 from dse.mapping.answer import MappingAnswer
-from dse.mapping.options import key_of
 from dse.mapping.processes import ExecutionMode
 from dse.mapping.question import ask, explain_choice
 from dse.solver.problem import PARTS, TREE, Flow, Hop, Option, Part, Problem, moved, named
@@ -50,11 +49,9 @@ def replace_details(answer: MappingAnswer, part: Part, details: Mapping[str, Any
     """An answer whose option of a part has further details, on another device if one is given."""
     chosen = answer.chosen.configuration
     option = chosen.of(part)
-    there = dataclasses.replace(option, device=device or option.device)
-    shown = {**answer.built.shown, key_of(there): {**answer.details(part), **details}}
+    there = dataclasses.replace(option, device=device or option.device, details={**option.details, **details})
     candidate = dataclasses.replace(answer.chosen, configuration=chosen.having(there))
-    made, built = dataclasses.replace(answer.made, answer=candidate), dataclasses.replace(answer.built, shown=shown)
-    return dataclasses.replace(answer, made=made, built=built)
+    return dataclasses.replace(answer, made=dataclasses.replace(answer.made, answer=candidate))
 
 
 def hop(engine: str, alpha: float, per_byte: float) -> Hop:

@@ -116,7 +116,7 @@ class MappingAnswer:
 
     def details(self, part: Part) -> Mapping[str, Any]:
         """Return the details of the option that was chosen for a part."""
-        return self.built.details(self.chosen.configuration.of(part))
+        return self.chosen.configuration.of(part).details
 
     @functools.cached_property
     def choice(self) -> Row:
@@ -218,7 +218,7 @@ class MappingAnswer:
                 time = Estimate.within(time.value, max(time.factor, factor), replace(evidence, source=source))
             more: dict[str, Any] = {
                 "implementation": option.name,
-                "details": dict(self.built.details(option)),
+                "details": dict(option.details),
                 "engine": option.engine,
                 "charged_seconds": option.seconds * slower,
                 "also": [f"{device} {engine}" for device, engine in option.also],
@@ -305,7 +305,7 @@ class MappingAnswer:
         options = [
             option for problem in self.built.problems.values() for part in BY for option in problem.options[part]
         ]
-        names = sorted({implementation_of(self.built.details(option)) for option in options})
+        names = sorted({implementation_of(option.details) for option in options})
         own, rates = {implementation_of(self.details(part)) for part in BY}, list[Row]()
         for name in names if len(names) > 1 else ():
             label = {"implementation": name}
@@ -320,7 +320,7 @@ class MappingAnswer:
         """Yield the rate of each other number of learners, where several were tried."""
         groups: dict[int, dict[ExecutionMode, Problem]] = {}
         for mode, problem in self.built.problems.items():
-            count = self.built.details(problem.options["learner"][0]).get("learners", 1)
+            count = problem.options["learner"][0].details.get("learners", 1)
             groups.setdefault(count, {})[mode] = problem
         groups.pop(self.details("learner").get("learners", 1), None)
         for _, problems in sorted(groups.items()):
@@ -405,19 +405,19 @@ def rate_of(
 
     ``label``: which of its implementation, learners, sync and environments tell it from others.
     """
-    problems = {mode: own for mode, problem in built.problems.items() if (own := _by(built, problem, by))}
+    problems = {mode: own for mode, problem in built.problems.items() if (own := _by(problem, by))}
     found = solve(problems, objective, epsilon) if problems else None
     if found is None or isinstance(found, Infeasible):
         return None
-    known = {**ALONE, **built.details(found.choice.learner), "environments": built.parts.environments}
+    known = {**ALONE, **found.choice.learner.details, "environments": built.parts.environments}
     known["implementation"] = by
     return JointUncertainty(objective, found.epsilon).row(found.answer, {name: known[name] for name in label})
 
 
-def _by(built: Built, problem: Problem, name: str) -> Problem | None:
+def _by(problem: Problem, name: str) -> Problem | None:
     """The problem with the options of an implementation; None where a part has none."""
     for part in BY if name else ():
-        options = [one for one in problem.options[part] if implementation_of(built.details(one)) == name]
+        options = [one for one in problem.options[part] if implementation_of(one.details) == name]
         if not options:
             return None
         problem = problem.having(part, *options)

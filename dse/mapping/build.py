@@ -11,7 +11,6 @@ import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..answer import Note
 from ..estimate import Evidence, weakest
@@ -19,11 +18,11 @@ from ..fpga import rmm_search
 from ..platforms import Device, Link
 from ..platforms.quantities import SOURCE_OF
 from ..records import benchmark
-from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
+from ..solver.problem import PARTS, Configuration, Flow, Hop, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.door import Times
 from .learners import OfOneLearner, fastest
-from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
+from .options import ARRANGEMENT, EqualDevices, OptionBuilder
 from .processes import ExecutionMode, LoopOverhead, combinations, runs_of, times_of_run
 
 DEPTHS = (*range(9), 16, 50)
@@ -32,15 +31,13 @@ LISTED = 6  # options of a device in a sentence
 
 @dataclass(frozen=True)
 class Built:
-    """A problem for each execution mode; ``shown``: details of options by part, device, engine and name.
+    """A problem for each execution mode.
 
-    ``searched``: what was tried; ``ratios``: how many times the sum of its parts a
-    mode takes, where a whole run told.
+    ``searched``: what was tried; ``ratios``: how many times the sum of its parts a mode takes, where a whole run told.
     """
 
     problems: Mapping[ExecutionMode, Problem]
     parts: Times
-    shown: Mapping[OptionKey, Mapping[str, Any]]
     searched: tuple[Note, ...] = ()
     ratios: Mapping[ExecutionMode, float] = field(default_factory=dict)
 
@@ -98,16 +95,11 @@ class Built:
                 names.setdefault((option.part, option.device), set()).add(option.name)
         return {place: len(options) for place, options in names.items()}
 
-    def details(self, option: Option) -> Mapping[str, Any]:
-        """An option's details: K, implementation, threads and the like."""
-        return self.shown.get(key_of(option), {})
-
 
 def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     equal = EqualDevices(parts, [device for device in parts.platform.devices if device.name not in excluded])
     problems: dict[ExecutionMode, Problem] = {}
-    shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
     ratios: dict[ExecutionMode, float] = {}
     own = parts.workload.replay.presampled
@@ -117,7 +109,6 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
         lacking += builder.build().lacking()
         if not builder.lacking():
             problems[mode] = _problem(builder, depths)
-            shown.update(builder.shown)
             ratios[mode] = builder.run_times.ratio if builder.run_times else 1.0
     if not (problems or lacking):
         told = f"records of {parts.workload.name} on {parts.platform.name}"
@@ -131,7 +122,7 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(equal, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, shown, tuple(searched(equal, free, depths)), ratios)
+    return Built(problems, parts, tuple(searched(equal, free, depths)), ratios)
 
 
 def _offer(equal: EqualDevices, part: Part) -> str:

@@ -77,10 +77,6 @@ class EqualDevices:
         seconds = self.parts.transfer_seconds
         return all(len({seconds(*pair, size) for pair in each}) == 1 for each in pairs for size in TRANSFERS)
 
-    def class_of(self, device: Device) -> list[Device]:
-        """The devices that a device may be exchanged with, itself among them."""
-        return next(each for each in self.classes if device in each)
-
     def sets(self, device: Device, count: int) -> Iterator[tuple[Device, ...]]:
         """Which devices of a model may be used together: of each class the first ones."""
         others = [[one for one in each if one is not device] for each in self.classes if each[0] in self.of(device)]
@@ -134,17 +130,11 @@ class EqualDevices:
 
 
 COPIES = 3  # of a device's trees that are copied to another: the fastest of those with as many threads
-OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {
     "serial": "one process does everything serially, as impls.training does",
     "apart": "actors on cores of their own; one process samples, gathers, learns and updates serially",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
-
-
-def key_of(option: Option) -> OptionKey:
-    """Identifies an option among those of all execution modes."""
-    return option.part, option.device, option.engine, option.name
 
 
 @dataclass
@@ -160,7 +150,6 @@ class OptionBuilder:
     run_times: RunTimes | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
-    shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def cpu(self) -> str:
@@ -202,19 +191,16 @@ class OptionBuilder:
         self._replay()
         return self
 
-    def add(self, option: Option, details: Mapping[str, Any]) -> None:
+    def add(self, option: Option) -> None:
         """Adds an option of a part alone, if what is fixed allows it."""
         if self._allows(option.part, option.device):
-            self.options[option.part].append(self._with_call(option, details))
+            self.options[option.part].append(self._with_call(option))
 
     def _allows(self, part: Part, device: str) -> bool:
         return part == "actors" or self.parts.constraints.get(part) in (None, device)
 
-    def _with_call(self, option: Option, details: Mapping[str, Any]) -> Option:
-        """Keeps an option's details, and adds what calling its device takes where one process does everything."""
-        (device,) = (one for one in self.equal.devices if one.name == option.device)
-        for other in self.equal.class_of(device):
-            self.shown[key_of(option.on({device.name: other.name}))] = details
+    def _with_call(self, option: Option) -> Option:
+        """Adds what calling an option's device takes where one process does everything."""
         call = self.parts.call_seconds(option.device) if self.mode.in_turns else 0.0
         return replace(option, time=option.time.plus(call, 2.0)) if call else option
 
@@ -251,9 +237,8 @@ class OptionBuilder:
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = plural(processes, "process"), "main" if serial else "actors"
                 name += f", policy {policy}" * (len(policies) > 1)
-                option = Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs)
                 details = {"processes": processes} | ({"implementation": policy} if len(policies) > 1 else {})
-                self.add(option, details)
+                self.add(Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, details=details))
 
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
@@ -291,7 +276,7 @@ class OptionBuilder:
             where = device.name, self.engine(device, "learner")
             name = f"{learner.name}, {run.combined}" if run and learners > 1 else learner.name
             details = {**learner.details, **(run.details if run else {})}
-            self.add(Option("learner", name, *where, step, needs, ahead, also), details)
+            self.add(Option("learner", name, *where, step, needs, ahead, also, details))
 
     def _memory(self, together: Sequence[Device], ahead: bool = False) -> dict[str, float]:
         """What learners that share a batch take of memory, by budget, or what each batch ahead takes more.
@@ -328,7 +313,7 @@ class OptionBuilder:
                 time = self.equal.parts.rows_moved(self.equal.first(device))
                 if self.run_times and device.kind == "cpu":
                     time = self.run_times.stored(time)
-                self.add(Option("storage", "records", device.name, engine, time, needs), {})
+                self.add(Option("storage", "records", device.name, engine, time, needs))
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
         """Trees whose threads have cores. In ``serial`` they have one: the cores are its learner's to ask for."""
@@ -355,17 +340,19 @@ class OptionBuilder:
         if all(self._allows(part, device.name) for part in TREE):
             where = tree.name, device.name, self.engine(device, "replay")
             needs = {**tree.needs, **self._cores(device, tree)}  # once: it is one tree
-            sampling = self._with_call(Option("sampling", *where, tree.draw, needs), tree.details)
-            self.trees.append((sampling, self._with_call(Option("updating", *where, tree.update), tree.details)))
+            sampling = Option("sampling", *where, tree.draw, needs, details=tree.details)
+            updating = Option("updating", *where, tree.update, details=tree.details)
+            self.trees.append((self._with_call(sampling), self._with_call(updating)))
 
     def _copies(self, here: Device, tree: Tree, there: Device, other: Tree) -> None:
         """Sampling from a copy here, updating there. The copy takes as long to store sums as to sample."""
         if self._allows("sampling", here.name) and self._allows("updating", there.name):
             copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
             sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
-            sampling = Option("sampling", *copy, {**tree.needs, **self._cores(here, tree)})
-            updating = Option("updating", *sums, {**other.needs, **self._cores(there, other)})
-            self.trees.append((self._with_call(sampling, tree.details), self._with_call(updating, other.details)))
+            needs = [{**each.needs, **self._cores(device, each)} for device, each in ((here, tree), (there, other))]
+            sampling = Option("sampling", *copy, needs[0], details=tree.details)
+            updating = Option("updating", *sums, needs[1], details=other.details)
+            self.trees.append((self._with_call(sampling), self._with_call(updating)))
 
 
 def implementation_of(details: Mapping[str, Any]) -> str:

@@ -62,7 +62,8 @@ class Option:
     ``engine`` is busy for that time: parts on the same engine take turns, others run concurrently. ``needs``: amounts
     by budget, such as ``{"cpu.cores": 2, "gpu.memory_bytes": 4e9}``; ``ahead``: further amounts for each batch sampled
     ahead. ``also``: (device, engine) of others that are busy for the same time, such as those of learners that share a
-    batch; transfers to and from the part begin and end at ``device``.
+    batch; transfers to and from the part begin and end at ``device``. ``details``: what else is to be said of it, such
+    as its implementation; nothing is decided by that.
     """
 
     part: Part
@@ -73,6 +74,7 @@ class Option:
     needs: Mapping[str, float] = field(default_factory=dict)
     ahead: Mapping[str, float] = field(default_factory=dict)
     also: tuple[tuple[str, str], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def where(self) -> tuple[tuple[str, str], ...]:

@@ -139,7 +139,7 @@ def _one_learner(
     if loop is None:
         raise ProblemError(f"no learner of {question.workload.name} on {home.name} fits {question.platform.name}")
     built, made = loop
-    chosen, known = made.answer.configuration, built.details(made.answer.configuration.actors)
+    chosen, known = made.answer.configuration, made.answer.configuration.actors.details
     acting = built.parts.actors.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
     step = chosen.learner.time
     single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
