@@ -8,8 +8,8 @@ from typing import Any
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import SUREST_FIRST
 from ..mapping.answer import MappingAnswer, Shortage, split_unit
-from ..mapping.explain import Explanation
 from ..mapping.question import MappingQuestion
+from ..mapping.why_not import Explanation
 from ..platforms.fingerprint import where
 from ..records import benchmark
 from .emit import list_run_settings, piped_command, training_command, why_not_run

@@ -129,16 +129,15 @@ def _offer(equal: EqualDevices, part: Part) -> str:
     """The options of a part by device, in words, if only the arrangement were fixed."""
     kept = {key: value for key, value in equal.parts.constraints.items() if key == "arrangement"}
     free = EqualDevices(replace(equal.parts, constraints=kept), equal.devices)
-    names: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[str, None]] = {}
     for builder in _builders(free.parts, free):
         for option in builder.build().of(part):
-            names.setdefault(option.device, {})[option.name] = None
-    return "; ".join(f"on {device} {_cut(list(options))}" for device, options in names.items())
-
-
-def _cut(names: Sequence[str]) -> str:
-    shown = list(names) if len(names) <= LISTED else [*names[: LISTED - 2], "...", names[-1]]
-    return ", ".join(shown)
+            found.setdefault(option.device, {})[option.name] = None
+    cut = (
+        names if len(names) <= LISTED else [*names[: LISTED - 2], "...", names[-1]]
+        for names in map(list, found.values())
+    )
+    return "; ".join(f"on {device} {', '.join(names)}" for device, names in zip(found, cut, strict=True))
 
 
 def _builders(parts: Times, equal: EqualDevices) -> Iterator[OptionBuilder]:
@@ -179,9 +178,8 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
-    run = builder.run_times.run if builder.run_times else None
-    is_crowded = run and run.processes > builder.parts.cores
-    return {f"{builder.cpu}.cores": float(run.processes)} if run and is_crowded else {}
+    run = builder.run
+    return {f"{builder.cpu}.cores": float(run.processes)} if run and run.processes > builder.parts.cores else {}
 
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0

@@ -32,9 +32,8 @@ from ..times.profile import PerformanceTable, tables
 from .alternatives import Chosen, choose
 from .answer import MappingAnswer, Shortage, build_answer, rate_of
 from .build import Built, build
-from .explain import Explanation, explain
-from .knee import Knee, knee
 from .options import ARRANGEMENT
+from .why_not import Explanation, Knee, explain, knee
 
 NUMBERS = {
     "batch": ("learner", "batch"),

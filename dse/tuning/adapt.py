@@ -19,9 +19,9 @@ from impls.training.adapting import MEMORY, PROCESSOR, WHOLE, Adapted, Cap, Pair
 from ..answer import Note
 from ..estimate import Estimate
 from ..mapping.build import build
-from ..mapping.knee import Knee, knee
 from ..mapping.processes import is_here
 from ..mapping.question import BATCHES, MappingQuestion, measured_batches, refuse
+from ..mapping.why_not import Knee, knee
 from ..platforms import Platform
 from ..solver.law import EPSILONS, Outcome, outcome
 from ..solver.problem import Configuration, Option, Problem, ProblemError

@@ -15,10 +15,10 @@ from dse.answers.mapping_answer import explained_answer, mapping_answer
 from dse.answers.printer import write
 from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
-from dse.mapping.knee import SHARE
 from dse.mapping.processes import runs_of
 from dse.mapping.question import MappingQuestion, answer_question, ask, find_mapping, tables
 from dse.mapping.what_if import with_changes
+from dse.mapping.why_not import SHARE
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, ProblemError

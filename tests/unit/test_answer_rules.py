@@ -13,9 +13,9 @@ from dse.estimate import Estimate, Evidence
 from dse.mapping import alternatives
 from dse.mapping.alternatives import JointUncertainty, choose, undominated
 from dse.mapping.answer import MappingAnswer
-from dse.mapping.explain import WATTS, Explanation
 from dse.mapping.options import EqualDevices
 from dse.mapping.question import answer_question, ask, explain_choice, find_mapping, tables
+from dse.mapping.why_not import WATTS, Explanation
 from dse.platforms import load as load_platform
 from dse.solver.deciding import Sensitivity
 from dse.solver.law import LOOP_BOUND, outcome, transfers
