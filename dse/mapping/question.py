@@ -70,18 +70,16 @@ def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
     """The value of a key of ``FIX``, a number where it is one. ProblemError for a value that it cannot have."""
     if key not in FIX:
         raise unknown(f"no key {short(key)} to fix", key, FIX)
-    if key in WHERE and value not in devices:
-        raise unknown(f"{key}: no device {short(value)}", value, devices)
-    if key == "arrangement" and value not in ARRANGEMENT:
-        known = ", ".join(ARRANGEMENT)
-        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
-    if key == "contestant" and value not in trees():
-        raise unknown(f"no tree {short(value)}", value, trees())
-    if key in IMPLEMENTATIONS and value not in learners.names():
-        raise unknown(f"{key}: no learner {short(value)}", value, learners.names())
-    if key == "sync" and value not in SYNCS:
-        raise unknown(f"no sync {short(value)}", value, SYNCS)
-    if key not in (*NUMBERS, *COUNTS):
+    known: dict[str, tuple[str, Collection[str]]] = {"contestant": ("no tree", trees()), "sync": ("no sync", SYNCS)}
+    known |= {
+        "arrangement": ("no arrangement", ARRANGEMENT),
+        **{part: (f"{part}: no device", devices) for part in WHERE},
+    }
+    known |= {name: (f"{name}: no learner", learners.names()) for name in IMPLEMENTATIONS}
+    if key in known:
+        lack, names = known[key]
+        if value not in names:
+            raise unknown(f"{lack} {short(value)}", value, names)
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
     try:

@@ -93,7 +93,7 @@ def test_of_two_on_as_many_cores_the_slower_is_dominated():
 def test_elsewhere_is_on_other_devices_whatever_the_mode():
     both = learners(("only", 100.0, 1.1, 1.0, "T"))
     slower = learners(("only", 50.0, 1.1, 1.0, "T"))
-    assert chosen_of(None, apart=both, pipelined=slower).elsewhere is None
+    assert chosen_of(None, apart=both, pipelined=slower).best_other_mapping is None
 
 
 # Ends of a rate
