@@ -293,13 +293,6 @@ def test_parts_and_transfers_of_an_engine_are_all_that_keeps_it_busy(platform, w
     assert [row["bytes"] for row in plain["rows"] if "sent" in row] == [one.more["bytes"] for one in given.transfers]
 
 
-def test_a_sent_batch_is_shown():
-    given = answer_question(ask("h200", "pong_dqn", fix={"storage": "cpu", "learner": "gpu"}))
-    (batch,) = (one for one in given.transfers if one.label["sent"] == "storage to learner")
-    assert batch.more["waits"]
-    assert batch.more["bytes"] > 1e6  # 1.1 MB, which no part's own time has in it
-
-
 ASKED = [
     ("h200", "hopper_ddpg", "ratio", {"learner": "cpu"}),
     slow("h200", "hopper_ddpg", "training", {"storage": "cpu", "learner": "gpu"}),
