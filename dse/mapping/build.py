@@ -21,9 +21,9 @@ from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.door import Times
-from .learners import OfOneLearner, fastest
+from .learners import fastest
 from .options import ARRANGEMENT, EqualDevices, OptionBuilder
-from .processes import ExecutionMode, LoopOverhead, combinations, runs_of, times_of_run
+from .processes import ExecutionMode, LoopOverhead, OfOneLearner, combinations, runs_of, times_of_run
 
 DEPTHS = (*range(9), 16, 50)
 LISTED = 6  # options of a device in a sentence
@@ -144,16 +144,14 @@ def _builders(parts: Times, equal: EqualDevices) -> Iterator[OptionBuilder]:
     """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
     wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
     for arrangement in (name for name in ARRANGEMENT if wanted in (None, name)):
-        runs, mode = list(runs_of(parts, arrangement)), ExecutionMode(arrangement)
+        runs, alone = list(runs_of(parts, arrangement)), ExecutionMode(arrangement)
         for one in (times_of_run(parts, run) for run in runs):
             devices = EqualDevices(one.own, equal.devices)
             several = fastest(one, ways) if isinstance(one, OfOneLearner) else []
             for run_times in (*[one] * (ways[0].learners == 1), *several):
-                of_run = ExecutionMode(run_times.run.arrangement, run_times.run) if run_times.run else mode
-                yield OptionBuilder(parts, of_run, devices, run_times=run_times)
+                yield OptionBuilder(parts, run_times.mode, devices, run_times)
         if not runs and ways[0].learners == 1:
-            alone = LoopOverhead(parts) if mode.in_turns else None
-            yield OptionBuilder(parts, mode, equal, run_times=alone)
+            yield OptionBuilder(parts, alone, equal, LoopOverhead(parts, alone) if alone.in_turns else None)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
@@ -178,8 +176,9 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
-    run = builder.run
-    return {f"{builder.cpu}.cores": float(run.processes)} if run and run.processes > builder.parts.cores else {}
+    mode = builder.mode
+    is_crowded = mode.actors and mode.processes > builder.parts.cores
+    return {f"{builder.cpu}.cores": float(mode.processes)} if is_crowded else {}
 
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0

@@ -20,7 +20,7 @@ from ..times.door import Times
 from ..times.learner_times import Learner
 from ..times.trees import Tree, trees
 from ..times.whole_runs import REFERENCE
-from .processes import ExecutionMode, Run, RunTimes, can_run, is_here
+from .processes import ExecutionMode, RunTimes, can_run, is_here
 
 TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal
 Timed = TypeVar("Timed", Learner, Tree)
@@ -134,11 +134,6 @@ class OptionBuilder:
     trees: list[tuple[Option, Option]] = field(default_factory=list)
 
     @property
-    def run(self) -> Run | None:
-        """The run that was timed, or is asked for; None where each part's own time counts."""
-        return self.run_times.run if self.run_times else None
-
-    @property
     def cpu(self) -> str:
         """The name of the processor that actors run on."""
         return self.parts.cpu.name
@@ -220,8 +215,8 @@ class OptionBuilder:
         count, policies = max(parts.workload.actors.count, fixed), parts.actors.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
-        if self.run:
-            tried = [(self.run.policy, self.run.actors)]
+        if self.mode.actors:
+            tried = [(self.mode.policy, self.mode.actors)]
         for policy, processes in tried:
             if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
                 time = parts.actors.acting(processes, serial, policy)
@@ -242,15 +237,14 @@ class OptionBuilder:
                 is_able = device.kind != "cpu" or (
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
                 )
-                if run := self.run:
-                    is_able = is_able and by == run.learner and learner.cores <= run.cores(cores(device))
+                if self.mode.actors:
+                    is_able = is_able and by == self.mode.learner and learner.cores <= self.mode.cores(cores(device))
                 if is_able and self.parts.allows("learner_implementation", by):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one serial process drives no set."""
-        count, run, step = learner.devices, self.run, learner.step
-        learners = run.how.learners if run else 1
+        count, learners, step = learner.devices, self.mode.how.learners, learner.step
         if self.run_times and device.kind == "cpu":
             step = self.run_times.step(step, implementation_of(learner.details))
         for others in self.equal.sets(device, count) if count == 1 or not self.mode.in_turns else ():
@@ -264,8 +258,8 @@ class OptionBuilder:
             needs[f"{host}.cores"] = float(max(learner.cores, count) * learners)
             also = tuple((other.name, self.engine(other, "learner")) for other in others)
             where = device.name, self.engine(device, "learner")
-            name = f"{learner.name}, {run.combined}" if run and learners > 1 else learner.name
-            details = {**learner.details, **(run.details if run else {})}
+            name = f"{learner.name}, {self.mode.combined}" if learners > 1 else learner.name
+            details = {**learner.details, **self.mode.details}
             self.add(Option("learner", name, *where, step, needs, ahead, also, details))
 
     def _memory(self, together: Sequence[Device], ahead: bool = False) -> dict[str, float]:
