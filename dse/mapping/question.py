@@ -1,6 +1,7 @@
 """Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
 
 import functools
+import itertools
 import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterable, Mapping
@@ -204,24 +205,19 @@ def ask(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
     objective: Objective = "ratio",
-    fix: Mapping[str, Any] | None = None,
-    exclude: Collection[str] = (),
-    free: Collection[str] = (),
-    epsilon: float | None = None,
-    results: str | Path = RESULTS,
-    machine: str | None = None,
-    times: str | Path | Own | None = None,
+    **asked: Unpack[Asked],
 ) -> MappingQuestion:
     """The question, with names or files for platform, workload and times; raises as ``find_mapping``."""
-    workload_argument = workload.name if isinstance(workload, Workload) else str(workload)
-    task = workload if isinstance(workload, Workload) else load_workload(workload)
-    place, note, results = platform, None, Path(results)
-    if not isinstance(place, Platform):
-        place, note = machines.platform(place, results, machine, workload_argument)
-    own = Own.read(times) if isinstance(times, str | Path) else times
-    return MappingQuestion(
-        place, task, objective, fix or {}, exclude, free, epsilon, results, workload_argument, note, own
-    )
+    given: dict[str, Any] = {"results": RESULTS, "machine": None, "times": None, **asked}
+    machine, times, results = given.pop("machine"), given["times"], Path(given["results"])
+    argument = workload.name if isinstance(workload, Workload) else str(workload)
+    if not isinstance(platform, Platform):
+        platform, given["machine_note"] = machines.platform(platform, results, machine, argument)
+    if not isinstance(workload, Workload):
+        workload = load_workload(workload)
+    given |= {"fix": given.get("fix") or {}, "results": results, "workload_argument": argument}
+    given["times"] = Own.read(times) if isinstance(times, str | Path) else times
+    return MappingQuestion(platform, workload, objective, **given)
 
 
 def find_mapping(
@@ -288,12 +284,9 @@ def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note]
 def _environments(question: MappingQuestion) -> tuple[int, ...]:
     """The numbers of environments at once that actors were timed with, and the workload's own."""
     table, own = question.tables[0], question.workload.actors.environments
-    timed = (
-        {count for name in question.parts().actors.policies for count in table.environments("actor step", name)}
-        if table
-        else set()
-    )
-    return tuple(sorted({own, *timed}))
+    policies = question.parts().actors.policies if table else ()
+    timed = (table.environments("actor step", name) for name in policies if table)
+    return tuple(sorted({own, *itertools.chain(*timed)}))
 
 
 def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Row | None:
@@ -355,9 +348,7 @@ def _check(question: MappingQuestion, devices: Collection[str]) -> None:
     if not any(device.kind == "cpu" for device in platform.devices):
         raise ProblemError(f"platform {platform.name!r} has no processor, and environments step on one; add a cpu")
     if objective not in OBJECTIVES:
-        raise ProblemError(
-            f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}{near(objective, OBJECTIVES)}"
-        )
+        raise unknown(f"no objective {short(objective)}", objective, OBJECTIVES)
     batch, capacity = question.workload.learner.batch, question.workload.replay.capacity
     if batch > capacity:
         raise ProblemError(

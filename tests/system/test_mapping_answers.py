@@ -239,7 +239,7 @@ def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
     torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
     fix = {"arrangement": "apart", "learners": 1, **torch}
-    question = ask(HERE, "cartpole_dqn", "training", fix, results=RESULTS)
+    question = ask(HERE, "cartpole_dqn", "training", fix=fix, results=RESULTS)
     (problem,) = question.built().problems.values()
     given = answer_question(question)
     loop = [part.estimate.value for part in given.parts if part.label["part"] != "actors"]
