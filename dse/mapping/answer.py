@@ -302,18 +302,16 @@ class MappingAnswer:
 
         Of the one by which the choice learns and acts, it is that rate.
         """
-        options = [
+        options = (
             option for problem in self.built.problems.values() for part in BY for option in problem.options[part]
-        ]
+        )
         names = sorted({implementation_of(option.details) for option in options})
         own, rates = {implementation_of(self.details(part)) for part in BY}, list[Row]()
         for name in names if len(names) > 1 else ():
-            label = {"implementation": name}
-            mine = self.made.doubt.row(self.chosen, label)
-            rate = (
-                mine if own == {name} else rate_of(self.built, self.objective, self.epsilon, ("implementation",), name)
-            )
-            rates += [rate] if rate else []
+            if own == {name}:
+                rates.append(self.made.doubt.row(self.chosen, {"implementation": name}))
+            elif rate := rate_of(self.built, self.objective, self.epsilon, ("implementation",), name):
+                rates.append(rate)
         return sorted(rates, key=lambda rate: -float(rate.number["value"])) if len(rates) > 1 else []
 
     def by_learners(self) -> Iterator[Row]:
@@ -448,11 +446,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
 
 
 def _shortage(built: Built, result: Infeasible) -> Shortage:
-    repairs: list[Mapping[str, tuple[float, float]]] = []
-    links: set[tuple[str, str]] = set()
-    for missing in result.repairs:
-        repairs += [missing.budgets] if missing.budgets else []
-        links |= set(missing.ways)
+    repairs = [missing.budgets for missing in result.repairs if missing.budgets]
+    links = {way for missing in result.repairs for way in missing.ways}
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
     for repair in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
         if not any(set(names) <= set(repair) for names in unique):  # of the same budgets, the least that would do

@@ -67,19 +67,6 @@ def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spr
     return widest(every) | widest(chosen.options)
 
 
-def ends_of(problems: Mapping[Any, Problem], chosen: Candidate) -> list[tuple[str, float]]:
-    """(number, factor) of every end of an interval at which something may be better than the choice."""
-    used = {timed.rests_on.id for timed in timed_of(chosen)}
-    known = sorted(spreads(problems.values(), chosen.configuration).items())
-    # Where times grow that the choice does not rest on, nothing becomes better than it.
-    return [
-        (evidence_id, end)
-        for evidence_id, both in known
-        for end in both
-        if end < 1 or (end > 1 and evidence_id in used)
-    ]
-
-
 def deciding(
     problems: Mapping[Any, Problem], objective: Objective, chosen: Candidate, allowed: float = 0.0
 ) -> list[Sensitivity]:
@@ -87,7 +74,11 @@ def deciding(
 
     What decides comes first, then what moves the choice's value most. ProblemError as for ``solve``.
     """
-    ends = ends_of(problems, chosen)
+    used = {timed.rests_on.id for timed in timed_of(chosen)}
+    known = sorted(spreads(problems.values(), chosen.configuration).items())
+    # Where times grow that the choice does not rest on, nothing becomes better than it.
+    every = ((evidence_id, end) for evidence_id, both in known for end in both)
+    ends = [(evidence_id, end) for evidence_id, end in every if end < 1 or (end > 1 and evidence_id in used)]
     if not ends:
         return []
     search = Search(problems, objective, by_evidence=True)

@@ -33,25 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..stats import frugal
-from .law import (
-    EPSILONS,
-    OBJECTIVES,
-    Factor,
-    Objective,
-    Outcome,
-    Reals,
-    Where,
-    costs_of,
-    devices_of,
-    missing_ways,
-    outcome,
-    rate,
-    slowdowns,
-    sum_needs,
-    unscaled,
-    value_of,
-    watts_of,
-)
+from . import law
+from .law import Factor, Objective, Outcome, Reals, Where, unscaled
 from .problem import Choice, Configuration, Option, Part, Problem, ProblemError, named
 
 AT_ONCE = 1 << 15
@@ -89,7 +72,7 @@ class Candidate:
 
     def key(self, order: Sequence[str]) -> tuple[Any, ...]:
         """Its costs in an order, then the place of its mode and the keys of its options. The smallest key wins."""
-        costs = costs_of(self.problem, self.configuration)
+        costs = law.costs_of(self.problem, self.configuration)
         options = [option_key(self.problem, option) for option in self.configuration.options]
         return *(costs[name] for name in order), self.place, options
 
@@ -255,15 +238,15 @@ class Placement:
         self.depths = np.reshape(np.unique(problem.depths), [-1] + [1] * len(groups))
         self.shape = (len(self.depths), *(len(group.choices) for group in groups))
         self.where = {column.part: column.where for column in self.columns}
-        self.devices, self.mapping = devices_of(problem, self.where), mapping_of(self.where)
-        self.watts = watts_of(problem, self.devices, objective)
-        self.missing_ways = missing_ways(problem, self.where)
+        self.devices, self.mapping = law.devices_of(problem, self.where), mapping_of(self.where)
+        self.watts = law.watts_of(problem, self.devices, objective)
+        self.missing_ways = law.missing_ways(problem, self.where)
         fewest = {column.part: column.scaled(factor).min() for column in self.columns}
         self.bound = 0.0 if self.missing_ways else float(self.rate(fewest, self.depths.max()))
 
     def rate(self, seconds: Mapping[Part, Any], depth: Any) -> Any:
         """The value where parts take these seconds."""
-        return rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
+        return law.rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
 
     def scaled(self, factor: Factor) -> "Placement":
         """The same placement with a factor on all times."""
@@ -277,16 +260,16 @@ class Placement:
     def values(self) -> Reals:
         """The value of each configuration, 0 where it does not fit."""
         values = self.rate({column.part: column.scaled(self.factor) for column in self.columns}, self.depths)
-        most, each = sum_needs(self.problem, self.as_one(np.ndarray.max)), self.as_one()
+        most, each = law.sum_needs(self.problem, self.as_one(np.ndarray.max)), self.as_one()
         for budget, have in self.problem.budgets.items():
             if most[budget] > have:
-                values = np.where(sum_needs(self.problem, each, [budget])[budget] <= have, values, 0.0)
+                values = np.where(law.sum_needs(self.problem, each, [budget])[budget] <= have, values, 0.0)
         return np.broadcast_to(values, self.shape)
 
     @functools.cached_property
     def may_fit(self) -> bool:
         """Whether the least needs fit."""
-        least = sum_needs(self.problem, self.as_one(np.ndarray.min))
+        least = law.sum_needs(self.problem, self.as_one(np.ndarray.min))
         return all(least[budget] <= have for budget, have in self.problem.budgets.items())
 
     def parts(self, is_worth: Callable[["Placement"], bool]) -> Iterator["Placement"]:
@@ -335,7 +318,7 @@ class Placement:
         """The configuration with the smallest key of those that are worth at least ``least``, of which there is one."""
         found = []
         for part, values in self.parts_worth(lambda value: value >= least):
-            costs, kept, smallest = costs_of(self.problem, part.as_one()), values >= least, []
+            costs, kept, smallest = law.costs_of(self.problem, part.as_one()), values >= least, []
             for cost in (np.broadcast_to(costs[name], part.shape) for name in order):
                 smallest.append(cost[kept].min())
                 kept = kept & (cost == smallest[-1])
@@ -353,7 +336,7 @@ class Placement:
 
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""
-        slower, loop = slowdowns(self.problem, self.where), self.problem.loop
+        slower, loop = law.slowdowns(self.problem, self.where), self.problem.loop
         spent = {column.part: column.seconds.min() * min(slower[column.part], 1.0) for column in self.columns}
         counted = loop if self.objective == "training" else self.problem.parts
         under_way = sum(spent[part] for part in loop) / (self.depths.max() + 1)
@@ -392,8 +375,8 @@ class Search:
     def answer(self, mode: Any, chosen: Configuration) -> Candidate:
         """A configuration with what it gives."""
         problem, place = self.problems[mode], list(self.problems).index(mode)
-        value = float(value_of(problem, chosen, self.objective))
-        return Candidate(mode, problem, chosen, outcome(problem, chosen), value, place)
+        value = float(law.value_of(problem, chosen, self.objective))
+        return Candidate(mode, problem, chosen, law.outcome(problem, chosen), value, place)
 
     def list_tied(self, epsilon: float) -> tuple[float, list[Candidate]]:
         """(the best value, ``list_firsts`` of the configurations that are tied with it)."""
@@ -450,9 +433,9 @@ def solve(
     for mode, problem in modes.items():
         if not ((isinstance(mode, str) or is_dataclass(mode)) and isinstance(problem, Problem)):
             raise ProblemError(f"a mode is a name and its Problem, not {mode!r:.80} and {problem!r:.80}")
-    if objective not in OBJECTIVES:
-        raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    epsilon = EPSILONS[objective] if epsilon is None else epsilon
+    if objective not in law.OBJECTIVES:
+        raise ProblemError(f"the objective is one of {', '.join(law.OBJECTIVES)}, not {objective!r}")
+    epsilon = law.EPSILONS[objective] if epsilon is None else epsilon
     if not 0 <= epsilon < 1:
         raise ProblemError(f"epsilon is a share of the best value, from 0 up to 1, not {epsilon}")
     return Search(modes, objective).solve(epsilon)
@@ -520,7 +503,7 @@ def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
         # Invariant: kept has the repairs of all configurations before that lack just ``fewest``.
         budgets = sorted(part.problem.budgets)
         have = np.array([part.problem.budgets[budget] for budget in budgets])
-        needs = sum_needs(part.problem, replace(part.as_one(), depth=part.depths.min()))
+        needs = law.sum_needs(part.problem, replace(part.as_one(), depth=part.depths.min()))
         shape = (1, *part.shape[1:])
         need = np.reshape([np.broadcast_to(needs[name], shape) for name in budgets], (len(budgets), math.prod(shape)))
         short = need > have[:, None]
