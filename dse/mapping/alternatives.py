@@ -30,7 +30,7 @@ from ..solver.deciding import Spread, deciding, spread_of, timed_of
 from ..solver.law import EPSILONS, GIVEN_UP, Factor, Objective, Reals, value_of
 from ..solver.problem import TREE, Configuration, Hop, Option, Problem
 from ..solver.solve import FRUGAL, TIED, Candidate, Infeasible, Search, Solution
-from ..stats import CONFIDENCE, Z, percentile_interval
+from ..stats import CONFIDENCE, Z, frugal, percentile_interval
 from .processes import ExecutionMode
 
 DRAWS = 1000
@@ -149,13 +149,9 @@ def _ends_of(evidence_id: str, name: str, spread: Spread) -> Reals:
 
 def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Those of which no other is as fast with no more devices and cores, and better in one of these; fastest first."""
-    kept: list[tuple[Candidate, int, float]] = []
-    costs = [(one, len(one.outcome.devices), cores(one)) for one in candidates]
-    # Invariant: kept has whatever is undominated among the candidates before, which are at least as fast.
-    for one, devices, own in sorted(costs, key=lambda cost: (-cost[0].value, *cost[1:])):
-        if not any(other[1] <= devices and other[2] <= own for other in kept):
-            kept.append((one, devices, own))
-    return [one for one, *_ in kept]
+    costs = {candidate: (len(candidate.outcome.devices), cores(candidate)) for candidate in candidates}
+    fastest = sorted(costs, key=lambda candidate: (-candidate.value, *costs[candidate]))
+    return [fastest[place] for place in frugal([costs[candidate] for candidate in fastest])]
 
 
 @dataclass(frozen=True)
