@@ -93,9 +93,9 @@ class EqualDevices:
         source, target = (self._first[end].name if end in self._first else end for end in (link.source, link.target))
         return replace(link, source=source, target=target)
 
-    def _on(self, device: Device, one: Timed) -> Timed:
+    def _on(self, device: Device, timed: Timed) -> Timed:
         """A learner or a tree on the first device of a model as that on another."""
-        return replace(one, needs=moved(one.needs, {self.first(device).name: device.name}))
+        return replace(timed, needs=moved(timed.needs, {self.first(device).name: device.name}))
 
     def _model(self, device: Device) -> Any:
         """What tells devices apart but their names: budgets, watts, routes to the processor, and times of parts."""

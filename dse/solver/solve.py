@@ -489,7 +489,7 @@ def number_by_first_use(problem: Problem, placement: Sequence[Group]) -> Names:
 
 
 def roles_of(device: str, sites: Iterable[Sequence[str]]) -> list[int]:
-    """For each part: 0 if its transfers begin and end at a device, 1 if it just keeps the device busy, else 2."""
+    """List by part 0 if its transfers begin and end at a device, 1 if it just keeps the device busy, else 2."""
     return [min(site.index(device), 1) if device in site else 2 for site in sites]
 
 
