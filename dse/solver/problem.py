@@ -155,8 +155,9 @@ class Problem:
     runs on an engine of its own on the same device (third); 1 where nothing is stated. ``watts`` by device, where
     known. ``hosts``: devices that are in use in any case. ``engines``: amounts of the budgets that an engine takes, by
     its name, once for all that runs on it: a core for the process that replays. ``equal``: classes of devices that may
-    be exchanged. Budgets, watts and links are stated for each of them, options only for the first ones of a class, as
-    many as the option takes: an option may have any others. ``loop``: the parts that a batch passes, in order.
+    be exchanged. Budgets, watts and links are stated for each of them, a choice only for the first ones of a class, as
+    many as it takes: it may have any others, and the first that parts use is named first. ``loop``: the parts that a
+    batch passes, in order.
     """
 
     options: Mapping[Part, tuple[Option, ...]]
