@@ -76,7 +76,7 @@ def platform_cores(results: Evidence) -> tuple[RateCurve, RateCurve, int, str]:
     """Return f_a and f_l, as the solver takes them, over the cores of the processor, their number, and the evidence."""
     parts = parts_of(results)
     f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
-    described = (f"{rests.number}: {rests.source}, {rests.told}" for rests in sources)
+    described = (f"{rests.id}: {rests.source}, {rests.description}" for rests in sources)
     return f_a, f_l, parts.cores, ". ".join(described)
 
 
