@@ -32,10 +32,10 @@ Net = dict[str, list[float]]
 
 def name_mode(mode: ExecutionMode) -> str:
     """Name an execution mode as the kept numbers do."""
-    if (run := mode.run) is None:
+    if not mode.actors:
         return mode.arrangement
-    more = [run.combined] * (run.how.learners > 1)
-    return ", ".join([run.arrangement, str(run.actors), run.learner, run.policy, *more])
+    more = [mode.combined] * (mode.how.learners > 1)
+    return ", ".join([mode.arrangement, str(mode.actors), mode.learner, mode.policy, *more])
 
 
 def fed(platform: str, workload: str) -> Iterator[tuple[str, list[float]]]:

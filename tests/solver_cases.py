@@ -9,7 +9,6 @@ import numpy as np
 
 from dse.estimate import Estimate, Evidence
 from dse.mapping.answer import MappingAnswer
-from dse.mapping.options import key_of
 from dse.mapping.processes import ExecutionMode
 from dse.mapping.question import ask, explain_choice
 from dse.solver.problem import PARTS, TREE, Flow, Hop, Option, Part, Problem, moved, named
@@ -36,25 +35,16 @@ def option(
     part: Part, name: str, device: str, seconds: float, needs: dict[str, float] | None = None, engine: str = ""
 ) -> Option:
     """An option with a time known exactly; its engine is all of the device unless said."""
-    return Option(
-        part,
-        name,
-        device,
-        engine or device,
-        timed(seconds),
-        needs or {},
-    )
+    return Option(part, name, device, engine or device, timed(seconds), needs or {})
 
 
 def replace_details(answer: MappingAnswer, part: Part, details: Mapping[str, Any], device: str = "") -> MappingAnswer:
     """An answer whose option of a part has further details, on another device if one is given."""
     chosen = answer.chosen.configuration
     option = chosen.of(part)
-    there = dataclasses.replace(option, device=device or option.device)
-    shown = {**answer.built.shown, key_of(there): {**answer.details(part), **details}}
+    there = dataclasses.replace(option, device=device or option.device, details={**option.details, **details})
     candidate = dataclasses.replace(answer.chosen, configuration=chosen.having(there))
-    made, built = dataclasses.replace(answer.made, answer=candidate), dataclasses.replace(answer.built, shown=shown)
-    return dataclasses.replace(answer, made=made, built=built)
+    return dataclasses.replace(answer, made=dataclasses.replace(answer.made, answer=candidate))
 
 
 def hop(engine: str, alpha: float, per_byte: float) -> Hop:
@@ -80,14 +70,7 @@ def random_problem(random: np.random.Generator) -> Problem:
         needs = {f"{device}.cores": float(random.integers(0, 4))}
         if random.random() < 0.5:
             needs["memory"] = float(random.integers(0, 5)) if exact else float(random.random() * 4)
-        return option(
-            part,
-            f"{random.choice(list('abc'))}{number % 3}",
-            device,
-            time(),
-            needs,
-            engine,
-        )
+        return option(part, f"{random.choice(list('abc'))}{number % 3}", device, time(), needs, engine)
 
     def way(source: str, target: str) -> tuple[Hop, ...]:
         engines = [f"{source}>{target}", f"{source}>{target}", "bus", source]
@@ -194,14 +177,7 @@ def with_equal(problem: Problem, random: np.random.Generator) -> Problem:
     problem = dataclasses.replace(problem, engines=own)
     stated = {name: each(getattr(problem, name)) for name in ("budgets", "slowdown", "watts", "engines")}
     trees = (*problem.trees, *copies)
-    return dataclasses.replace(
-        problem,
-        options=options,
-        trees=trees,
-        ways=ways,
-        equal=(names,),
-        **stated,
-    )
+    return dataclasses.replace(problem, options=options, trees=trees, ways=ways, equal=(names,), **stated)
 
 
 def doubtful(problem: Problem, random: np.random.Generator, most: float = 3.0) -> Problem:
@@ -223,29 +199,10 @@ def doubtful(problem: Problem, random: np.random.Generator, most: float = 3.0) -
 
 def learners(*hz: tuple[str, float, float, float, str]) -> Problem:
     """A problem of nothing but learners: (name, steps a second, factor, cores, evidence)."""
-    rest = {
-        part: (
-            option(
-                part,
-                part,
-                "cpu",
-                1e-9,
-                {},
-                f"cpu.{part}",
-            ),
-        )
-        for part in PARTS
-    }
+    rest = {part: (option(part, part, "cpu", 1e-9, {}, f"cpu.{part}"),) for part in PARTS}
     made = [
         dataclasses.replace(
-            option(
-                "learner",
-                name,
-                "cpu",
-                1 / rate,
-                {"cpu.cores": cores},
-                "cpu.learner",
-            ),
+            option("learner", name, "cpu", 1 / rate, {"cpu.cores": cores}, "cpu.learner"),
             time=Estimate(
                 1 / rate, 1 / rate / factor, factor / rate, Evidence(number, "modeled", "", f"time {number}")
             ),
@@ -273,14 +230,7 @@ def large_problem(random: np.random.Generator, designs: int, scattered: bool) ->
             f"fpga.{slice_}.{budget}": have * size / 10 * float(1 if scattered else np.exp(random.normal(0, 0.3)))
             for budget, have in SLICE.items()
         }
-        return option(
-            part,
-            f"design {number}",
-            "fpga",
-            taken,
-            needs,
-            f"fpga.{slice_}.{part}",
-        )
+        return option(part, f"design {number}", "fpga", taken, needs, f"fpga.{slice_}.{part}")
 
     options: dict[Part, list[Option]] = {part: [] for part in PARTS}
     for part in PARTS:
@@ -371,17 +321,7 @@ def machine(gpus: int, cores: int = 128, fanouts: int = 12, copies: int = 3) -> 
     for one, other in pairs:
         trees += [tree((one, other), *both) for both in itertools.product(drawn[one][:copies], drawn[other][:copies])]
     sizes = {("actors", "storage"): 1e5, ("storage", "learner"): 2e6, ("learner", "actors"): 4e6}
-    stored = [
-        option(
-            "storage",
-            "records",
-            one,
-            3e-5,
-            {},
-            "cpu.replay" if one == "cpu" else one,
-        )
-        for one in firsts
-    ]
+    stored = [option("storage", "records", one, 3e-5, {}, "cpu.replay" if one == "cpu" else one) for one in firsts]
     return Problem(
         {
             "actors": tuple(threads("actors", "cpu", "actors", 8e-3, cores - 1, 0.95)),

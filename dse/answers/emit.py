@@ -85,14 +85,14 @@ def why_not_run(answer: MappingAnswer) -> Note | None:
 
 def training_command(answer: MappingAnswer) -> str | None:
     """Write the command that runs a mapping; None where none does exactly that."""
-    own = _loaded(answer.called) if answer.called else None
+    own = _loaded(answer.workload_argument) if answer.workload_argument else None
     if own is None or why_not_run(answer):
         return None
     settings, depth, environments = run_settings(answer), answer.choice.more["depth"], answer.built.parts.environments
     settings |= {"presampled": depth} if depth != own.replay.presampled else {}
     settings |= {"environments": environments} if environments != own.actors.environments else {}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    return f"python -m impls.training train {shlex.join([answer.called, *words])}"
+    return f"python -m impls.training train {shlex.join([answer.workload_argument, *words])}"
 
 
 def run_settings(answer: MappingAnswer) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def run_settings(answer: MappingAnswer) -> dict[str, Any]:
 def piped_command(answer: MappingAnswer, asked: str) -> str | None:
     """Write the commands that ask again and run the answer, where its workload is changed; None where nothing does."""
     words = shlex.split(asked)
-    if not asked or answer.called or why_not_run(answer) or "--workload" not in words:
+    if not asked or answer.workload_argument or why_not_run(answer) or "--workload" not in words:
         return None
     workload = shlex.quote(words[words.index("--workload") + 1])
     return f"{asked} --json | python -m impls.training train {workload} --mapping -"
@@ -132,7 +132,7 @@ def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
     unit = "gradient steps/J" if answer.objective == "per_watt" else "gradient steps/s"
     rate = {name: float(f"{getattr(answer, name):.{DIGITS}g}") for name in ("value", "low", "high")}
     said = {name: answer.question[name] for name in ("platform", "workload", "objective")}
-    said |= {"workload": answer.called} if answer.called else {}
+    said |= {"workload": answer.workload_argument} if answer.workload_argument else {}
     shape = {name: answer.question[name] for name in ("batch", "update_interval")} | {"capacity": capacity}
     shape |= {"environments": answer.built.parts.environments}
     expected = {"unit": unit, **rate, "ends": answer.interval, "upper_bound": answer.choice.is_bound}

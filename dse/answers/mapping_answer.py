@@ -8,8 +8,8 @@ from typing import Any
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import SUREST_FIRST
 from ..mapping.answer import MappingAnswer, Shortage, split_unit
-from ..mapping.explain import Explanation
 from ..mapping.question import MappingQuestion
+from ..mapping.why_not import Explanation
 from ..platforms.fingerprint import where
 from ..records import benchmark
 from .emit import list_run_settings, piped_command, training_command, why_not_run
@@ -76,8 +76,8 @@ def _measure(found: MappingAnswer) -> Iterator[Note]:
     ]
     if not (is_profiled and is_timed):
         yield Note("measure_to_decide" if decide else "measure_to_be_sure", named, "measure")
-    elif decide and tied and found.called and not where(found.machine):
-        words = shlex.join([found.called, "--fix", f"arrangement={tied[0]}", "--seconds", "60"])
+    elif decide and tied and found.workload_argument and not where(found.machine):
+        words = shlex.join([found.workload_argument, "--fix", f"arrangement={tied[0]}", "--seconds", "60"])
         yield Note("run_what_ties", {"how": f"python -m dse run {words}"}, "measure")
 
 

@@ -30,7 +30,7 @@ from ..solver.deciding import Spread, deciding, spread_of, timed_of
 from ..solver.law import EPSILONS, GIVEN_UP, Factor, Objective, Reals, value_of
 from ..solver.problem import TREE, Configuration, Hop, Option, Problem
 from ..solver.solve import FRUGAL, TIED, Candidate, Infeasible, Search, Solution
-from ..stats import CONFIDENCE, Z, percentile_interval
+from ..stats import CONFIDENCE, Z, frugal, percentile_interval
 from .processes import ExecutionMode
 
 DRAWS = 1000
@@ -47,13 +47,13 @@ def source_of(candidate: Candidate) -> Source:
     return weakest(timed.rests_on.source for timed in timed_of(candidate))
 
 
-def cores(one: Candidate) -> float:
+def cores(candidate: Candidate) -> float:
     """Cores that a configuration's engines and options take, whatever device they are of."""
-    return float(one.key(("cores",))[0])
+    return float(candidate.key(("cores",))[0])
 
 
 @dataclass(eq=False)
-class Doubt:
+class JointUncertainty:
     """Values of configurations where all numbers are drawn jointly. ``choose`` is the rule; see above.
 
     ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``TIED``.
@@ -64,61 +64,67 @@ class Doubt:
     exact: bool = False
     drawn: dict[Candidate, Reals] = field(default_factory=dict)
 
-    def values(self, one: Candidate) -> Reals:
+    def values(self, candidate: Candidate) -> Reals:
         """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
-        if one not in self.drawn:
-            self.drawn[one] = self._values(one, _drawn_factors)
-        return self.drawn[one]
+        if candidate not in self.drawn:
+            self.drawn[candidate] = self._values(candidate, _drawn_factors)
+        return self.drawn[candidate]
 
-    def ends(self, one: Candidate) -> tuple[float, float]:
+    def ends(self, candidate: Candidate) -> tuple[float, float]:
         """The 95 % interval of a candidate's value, which holds the value itself."""
-        low, high = percentile_interval(self.values(one))
-        return min(low, one.value), max(high, one.value)
+        low, high = percentile_interval(self.values(candidate))
+        return min(low, candidate.value), max(high, candidate.value)
 
     def row(
-        self, one: Candidate, label: Values, says: str = "", more: Values | None = None, also: Iterable[Source] = ()
+        self,
+        candidate: Candidate,
+        label: Values,
+        says: str = "",
+        more: Values | None = None,
+        also: Iterable[Source] = (),
     ) -> Row:
         """A candidate's value with its 95 % interval, by the least sure source of all that it rests on and ``also``."""
-        value = Estimate(one.value, *self.ends(one), Evidence("rate", weakest([source_of(one), *also])))
-        return Row(label, value, UNITS[self.objective], more or {}, says, arrangement_of(one) == "pipelined")
+        evidence = Evidence("rate", weakest([source_of(candidate), *also]))
+        value = Estimate(candidate.value, *self.ends(candidate), evidence)
+        return Row(label, value, UNITS[self.objective], more or {}, says, arrangement_of(candidate) == "pipelined")
 
-    def chance(self, one: Candidate, other: Candidate) -> float:
+    def chance(self, candidate: Candidate, other: Candidate) -> float:
         """The probability that one gives at least as much as another."""
-        return float((self.values(one) >= self.values(other) * (1 - 1e-12)).mean())
+        return float((self.values(candidate) >= self.values(other) * (1 - 1e-12)).mean())
 
-    def no_worse(self, one: Candidate, best: Candidate) -> bool:
+    def no_worse(self, candidate: Candidate, best: Candidate) -> bool:
         """Whether one is statistically tied with the best."""
-        if one.value >= best.value * (1 - self.epsilon):
+        if candidate.value >= best.value * (1 - self.epsilon):
             return True
-        if self.exact or all(spread_of(timed) == (1.0, 1.0) for timed in (*timed_of(one), *timed_of(best))):
+        if self.exact or all(spread_of(timed) == (1.0, 1.0) for timed in (*timed_of(candidate), *timed_of(best))):
             return False
-        quotient = self.values(one) / self.values(best)
+        quotient = self.values(candidate) / self.values(best)
         return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)
 
     def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, and whatever is statistically tied with it: what may be chosen first, in the order of the rule."""
-        best = max(candidates, key=lambda one: one.value)
+        best = max(candidates, key=lambda candidate: candidate.value)
         least = best.value * (1 - max(GIVEN_UP, self.epsilon))
         order = TIED if self.exact else FRUGAL
-        tied = [one for one in candidates if self.no_worse(one, best)]
-        return sorted(tied, key=lambda one: (one.value < least, *one.key(order)))
+        tied = [candidate for candidate in candidates if self.no_worse(candidate, best)]
+        return sorted(tied, key=lambda candidate: (candidate.value < least, *candidate.key(order)))
 
-    def decisive(self, one: Candidate, other: Candidate) -> Evidence | None:
+    def decisive(self, candidate: Candidate, other: Candidate) -> Evidence | None:
         """The evidence whose uncertainty moves the quotient of two values most; None where none moves it."""
         moved: dict[str, tuple[float, Evidence]] = {}
-        for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
+        for timed in (*timed_of(candidate), *timed_of(other)):
             evidence = timed.rests_on
-            if evidence.id not in moved:
+            if evidence.id not in moved and spread_of(timed) != (1.0, 1.0):
                 at = functools.partial(_ends_of, evidence.id)
-                moves = float(np.ptp(np.log(self._values(one, at) / self._values(other, at))))
+                moves = float(np.ptp(np.log(self._values(candidate, at) / self._values(other, at))))
                 moved[evidence.id] = moves, evidence
         most = max(moved.values(), key=lambda pair: pair[0], default=None)
         return most[1] if most and most[0] > self.epsilon / 10 else None
 
-    def _values(self, one: Candidate, factor: Callable[[str, Spread], Reals]) -> Reals:
+    def _values(self, candidate: Candidate, factor: Callable[[str, Spread], Reals]) -> Reals:
         """Values where every time has a slowdown of ``factor(evidence_id, spread)``."""
         slowdown: Factor = lambda timed: factor(timed.rests_on.id, spread_of(timed))  # noqa: E731
-        values: Reals = value_of(one.problem, one.configuration, self.objective, slowdown)
+        values: Reals = value_of(candidate.problem, candidate.configuration, self.objective, slowdown)
         return values
 
 
@@ -149,13 +155,9 @@ def _ends_of(evidence_id: str, name: str, spread: Spread) -> Reals:
 
 def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Those of which no other is as fast with no more devices and cores, and better in one of these; fastest first."""
-    kept: list[tuple[Candidate, int, float]] = []
-    costs = [(one, len(one.outcome.devices), cores(one)) for one in candidates]
-    # Invariant: kept has whatever is undominated among the candidates before, which are at least as fast.
-    for one, devices, own in sorted(costs, key=lambda cost: (-cost[0].value, *cost[1:])):
-        if not any(other[1] <= devices and other[2] <= own for other in kept):
-            kept.append((one, devices, own))
-    return [one for one, *_ in kept]
+    costs = {candidate: (len(candidate.outcome.devices), cores(candidate)) for candidate in candidates}
+    fastest = sorted(costs, key=lambda candidate: (-candidate.value, *costs[candidate]))
+    return [fastest[place] for place in frugal([costs[candidate] for candidate in fastest])]
 
 
 @dataclass(frozen=True)
@@ -164,31 +166,31 @@ class Chosen:
 
     ``best``: what is expected to give most, where that is another one. ``ties``: what is statistically tied with the
     best, of which no other is as fast on as few devices and cores; ``others_tied``: how many more (kind of execution
-    mode, devices of the parts) cannot. ``elsewhere``: the answer if its devices could not be had. ``decide``: what to
-    measure to tell the choice from the best of those that tie, or from ``elsewhere``.
+    mode, devices of the parts) cannot. ``best_other_mapping``: the answer if its devices could not be had.
+    ``decide``: what to measure to tell the choice from the best of those that tie, or from ``best_other_mapping``.
     """
 
     answer: Candidate
     found: Solution
-    doubt: Doubt = field(repr=False)
+    doubt: JointUncertainty = field(repr=False)
     best: Candidate | None
     ties: tuple[Candidate, ...]
     others_tied: int
-    elsewhere: Candidate | None
+    best_other_mapping: Candidate | None
     decide: Evidence | None
 
-    def other(self, one: Candidate) -> Row:
+    def other(self, candidate: Candidate) -> Row:
         """An alternative that is statistically tied with the choice, which differs in its label from it."""
         more = {
-            "pace": one.value / self.answer.value,
-            "chance": self.doubt.chance(one, self.answer),
-            "devices": one.outcome.devices,
-            "cores": cores(one),
-            "mapping": {option.part: option.device for option in one.configuration.options},
+            "pace": candidate.value / self.answer.value,
+            "chance": self.doubt.chance(candidate, self.answer),
+            "devices": candidate.outcome.devices,
+            "cores": cores(candidate),
+            "mapping": {option.part: option.device for option in candidate.configuration.options},
             "is_tied": True,
         }
-        label = {"differs": difference(self.answer, one), "arrangement": arrangement_of(one)}
-        return self.doubt.row(one, label, "tied", more)
+        label = {"differs": difference(self.answer, candidate), "arrangement": arrangement_of(candidate)}
+        return self.doubt.row(candidate, label, "tied", more)
 
     def decides(self, problems: Mapping[Any, Problem]) -> Iterator[Row]:
         """Yield what all that rests on a number makes of the choice at an end of its interval, by the factor there.
@@ -231,7 +233,7 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
     found = search.solve(EPSILONS[objective] if epsilon is None else epsilon)
     if isinstance(found, Infeasible):
         return found
-    doubt = Doubt(objective, found.epsilon, epsilon is not None)
+    doubt = JointUncertainty(objective, found.epsilon, epsilon is not None)
 
     def group(search: Search) -> list[Candidate]:
         best, tied = search.list_tied(found.epsilon)
@@ -240,14 +242,14 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
         return doubt.group(tied) if tied else []
 
     chosen, *rest = group(search)
-    places = {place_of(one) for one in rest} - {place_of(chosen)}
+    places = {place_of(candidate) for candidate in rest} - {place_of(chosen)}
     shown: dict[object, Candidate] = {}
-    for one in undominated([chosen, *rest]):
-        if one is not chosen:
-            shown.setdefault(place_of(one), one)
-    best = max((chosen, *rest), key=lambda one: one.value)
-    elsewhere = next(iter(group(search.exclude(chosen.mapping))), None)
-    other = max(rest, key=lambda one: one.value, default=elsewhere)
+    for candidate in undominated([chosen, *rest]):
+        if candidate is not chosen:
+            shown.setdefault(place_of(candidate), candidate)
+    best = max((chosen, *rest), key=lambda candidate: candidate.value)
+    best_other_mapping = next(iter(group(search.exclude(chosen.mapping))), None)
+    other = max(rest, key=lambda candidate: candidate.value, default=best_other_mapping)
     return Chosen(
         chosen,
         found,
@@ -255,19 +257,19 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
         best if best.value > chosen.value else None,
         tuple(shown.values()),
         len(places - shown.keys()),
-        elsewhere,
+        best_other_mapping,
         doubt.decisive(chosen, other) if other else None,
     )
 
 
-def place_of(one: Candidate) -> tuple[object, ...]:
+def place_of(candidate: Candidate) -> tuple[object, ...]:
     """The arrangement of the execution mode, and the devices of each part: modes of one differ in their times alone."""
-    return arrangement_of(one), one.mapping
+    return arrangement_of(candidate), candidate.mapping
 
 
-def arrangement_of(one: Candidate) -> str:
+def arrangement_of(candidate: Candidate) -> str:
     """The arrangement of the execution mode; a mode that is but a name is its own."""
-    return one.mode.arrangement if isinstance(one.mode, ExecutionMode) else str(one.mode)
+    return candidate.mode.arrangement if isinstance(candidate.mode, ExecutionMode) else str(candidate.mode)
 
 
 def difference(chosen: Candidate, other: Candidate) -> dict[str, Any]:
@@ -284,8 +286,8 @@ def difference(chosen: Candidate, other: Candidate) -> dict[str, Any]:
     return found | ({"depth": yours.depth} if mine.depth != yours.depth else {})
 
 
-def _tree(one: Configuration) -> dict[str, tuple[str, str]]:
-    sampling, updating = one.sampling, one.updating
+def _tree(configuration: Configuration) -> dict[str, tuple[str, str]]:
+    sampling, updating = configuration.sampling, configuration.updating
     if (sampling.where, sampling.name) == (updating.where, updating.name):
         return {"tree": _named(updating)}
     return {"sampling": _named(sampling), "updating": _named(updating)}

@@ -20,7 +20,7 @@ from ..solver.queues import run_configuration
 from ..solver.solve import Candidate, Infeasible, solve
 from ..times.door import Times
 from ..times.whole import REFERENCE, what_of
-from .alternatives import Chosen, Doubt, choose, source_of
+from .alternatives import Chosen, JointUncertainty, choose, source_of
 from .build import Built
 from .options import implementation_of
 from .processes import ExecutionMode, is_here, processes_of, strategy_of
@@ -38,8 +38,9 @@ class MappingAnswer:
 
     ``epsilon``: as it was asked for. ``machine``: whose records were read, if any; ``machine_note`` says so where
     another machine stands for "this", ``profile_notes`` that the profile is incomplete, or was disturbed; ``results``:
-    the folder of those records. ``called``: the workload's name or file, where the question changes no value in it.
-    ``by_environments``: what other numbers of environments would give. ``asked_notes``: on the question.
+    the folder of those records. ``workload_argument``: the workload's name or file, where the question
+    changes no value in it. ``by_environments``: what other numbers of environments would give. ``asked_notes``: on the
+    question.
     """
 
     built: Built
@@ -49,7 +50,7 @@ class MappingAnswer:
     machine_note: Note | None = None
     profile_notes: tuple[Note, ...] = ()
     results: str = ""
-    called: str = ""
+    workload_argument: str = ""
     by_environments: tuple[Row, ...] = ()
     asked_notes: tuple[Note, ...] = ()
 
@@ -115,7 +116,7 @@ class MappingAnswer:
 
     def details(self, part: Part) -> Mapping[str, Any]:
         """Return the details of the option that was chosen for a part."""
-        return self.built.details(self.chosen.configuration.of(part))
+        return self.chosen.configuration.of(part).details
 
     @functools.cached_property
     def choice(self) -> Row:
@@ -217,7 +218,7 @@ class MappingAnswer:
                 time = Estimate.within(time.value, max(time.factor, factor), replace(evidence, source=source))
             more: dict[str, Any] = {
                 "implementation": option.name,
-                "details": dict(self.built.details(option)),
+                "details": dict(option.details),
                 "engine": option.engine,
                 "charged_seconds": option.seconds * slower,
                 "also": [f"{device} {engine}" for device, engine in option.also],
@@ -292,7 +293,7 @@ class MappingAnswer:
     def others(self) -> tuple[Row, ...]:
         """Rows of alternatives: tied mappings, the next best, then other implementations and numbers."""
         rows = list(map(self.made.other, self.made.ties))
-        if self.made.elsewhere and (other := self.made.other(self.made.elsewhere)) not in rows:
+        if self.made.best_other_mapping and (other := self.made.other(self.made.best_other_mapping)) not in rows:
             rows.append(replace(other, says="next_best", more={**other.more, "is_tied": False}))
         return (*rows, *self.by_implementation(), *self.by_learners(), *self.by_environments)
 
@@ -301,25 +302,23 @@ class MappingAnswer:
 
         Of the one by which the choice learns and acts, it is that rate.
         """
-        options = [
+        options = (
             option for problem in self.built.problems.values() for part in BY for option in problem.options[part]
-        ]
-        names = sorted({implementation_of(self.built.details(option)) for option in options})
+        )
+        names = sorted({implementation_of(option.details) for option in options})
         own, rates = {implementation_of(self.details(part)) for part in BY}, list[Row]()
         for name in names if len(names) > 1 else ():
-            label = {"implementation": name}
-            mine = self.made.doubt.row(self.chosen, label)
-            rate = (
-                mine if own == {name} else rate_of(self.built, self.objective, self.epsilon, ("implementation",), name)
-            )
-            rates += [rate] if rate else []
+            if own == {name}:
+                rates.append(self.made.doubt.row(self.chosen, {"implementation": name}))
+            elif rate := rate_of(self.built, self.objective, self.epsilon, ("implementation",), name):
+                rates.append(rate)
         return sorted(rates, key=lambda rate: -float(rate.number["value"])) if len(rates) > 1 else []
 
     def by_learners(self) -> Iterator[Row]:
         """Yield the rate of each other number of learners, where several were tried."""
         groups: dict[int, dict[ExecutionMode, Problem]] = {}
         for mode, problem in self.built.problems.items():
-            count = self.built.details(problem.options["learner"][0]).get("learners", 1)
+            count = problem.options["learner"][0].details.get("learners", 1)
             groups.setdefault(count, {})[mode] = problem
         groups.pop(self.details("learner").get("learners", 1), None)
         for _, problems in sorted(groups.items()):
@@ -404,19 +403,19 @@ def rate_of(
 
     ``label``: which of its implementation, learners, sync and environments tell it from others.
     """
-    problems = {mode: own for mode, problem in built.problems.items() if (own := _by(built, problem, by))}
+    problems = {mode: own for mode, problem in built.problems.items() if (own := _by(problem, by))}
     found = solve(problems, objective, epsilon) if problems else None
     if found is None or isinstance(found, Infeasible):
         return None
-    known = {**ALONE, **built.details(found.choice.learner), "environments": built.parts.environments}
+    known = {**ALONE, **found.choice.learner.details, "environments": built.parts.environments}
     known["implementation"] = by
-    return Doubt(objective, found.epsilon).row(found.answer, {name: known[name] for name in label})
+    return JointUncertainty(objective, found.epsilon).row(found.answer, {name: known[name] for name in label})
 
 
-def _by(built: Built, problem: Problem, name: str) -> Problem | None:
+def _by(problem: Problem, name: str) -> Problem | None:
     """The problem with the options of an implementation; None where a part has none."""
     for part in BY if name else ():
-        options = [one for one in problem.options[part] if implementation_of(built.details(one)) == name]
+        options = [one for one in problem.options[part] if implementation_of(one.details) == name]
         if not options:
             return None
         problem = problem.having(part, *options)
@@ -447,11 +446,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
 
 
 def _shortage(built: Built, result: Infeasible) -> Shortage:
-    repairs: list[Mapping[str, tuple[float, float]]] = []
-    links: set[tuple[str, str]] = set()
-    for missing in result.repairs:
-        repairs += [missing.budgets] if missing.budgets else []
-        links |= set(missing.ways)
+    repairs = [missing.budgets for missing in result.repairs if missing.budgets]
+    links = {way for missing in result.repairs for way in missing.ways}
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
     for repair in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
         if not any(set(names) <= set(repair) for names in unique):  # of the same budgets, the least that would do

@@ -11,7 +11,6 @@ import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..answer import Note
 from ..estimate import Evidence, weakest
@@ -19,12 +18,12 @@ from ..fpga import rmm_search
 from ..platforms import Device, Link
 from ..platforms.quantities import SOURCE_OF
 from ..records import benchmark
-from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
+from ..solver.problem import PARTS, Configuration, Flow, Hop, Part, Problem, ProblemError
 from ..times.door import Times
 from ..times.laws import budgets
-from .learners import OfOneLearner, fastest
-from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
-from .processes import ExecutionMode, LoopOverhead, combinations, runs_of, times_of_run
+from .learners import fastest
+from .options import ARRANGEMENT, EqualDevices, OptionBuilder
+from .processes import ExecutionMode, LoopOverhead, OfOneLearner, combinations, runs_of, times_of_run
 
 DEPTHS = (*range(9), 16, 50)
 LISTED = 6  # options of a device in a sentence
@@ -32,15 +31,13 @@ LISTED = 6  # options of a device in a sentence
 
 @dataclass(frozen=True)
 class Built:
-    """A problem for each execution mode; ``shown``: details of options by part, device, engine and name.
+    """A problem for each execution mode.
 
-    ``searched``: what was tried; ``ratios``: how many times the sum of its parts a
-    mode takes, where a whole run told.
+    ``searched``: what was tried; ``ratios``: how many times the sum of its parts a mode takes, where a whole run told.
     """
 
     problems: Mapping[ExecutionMode, Problem]
     parts: Times
-    shown: Mapping[OptionKey, Mapping[str, Any]]
     searched: tuple[Note, ...] = ()
     ratios: Mapping[ExecutionMode, float] = field(default_factory=dict)
 
@@ -98,16 +95,11 @@ class Built:
                 names.setdefault((option.part, option.device), set()).add(option.name)
         return {place: len(options) for place, options in names.items()}
 
-    def details(self, option: Option) -> Mapping[str, Any]:
-        """An option's details: K, implementation, threads and the like."""
-        return self.shown.get(key_of(option), {})
-
 
 def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     equal = EqualDevices(parts, [device for device in parts.platform.devices if device.name not in excluded])
     problems: dict[ExecutionMode, Problem] = {}
-    shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
     ratios: dict[ExecutionMode, float] = {}
     own = parts.workload.replay.presampled
@@ -117,7 +109,6 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
         lacking += builder.build().lacking()
         if not builder.lacking():
             problems[mode] = _problem(builder, depths)
-            shown.update(builder.shown)
             ratios[mode] = builder.run_times.ratio if builder.run_times else 1.0
     if not (problems or lacking):
         told = f"records of {parts.workload.name} on {parts.platform.name}"
@@ -131,39 +122,36 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(equal, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, shown, tuple(searched(equal, free, depths)), ratios)
+    return Built(problems, parts, tuple(searched(equal, free, depths)), ratios)
 
 
 def _offer(equal: EqualDevices, part: Part) -> str:
     """The options of a part by device, in words, if only the arrangement were fixed."""
     kept = {key: value for key, value in equal.parts.constraints.items() if key == "arrangement"}
     free = EqualDevices(replace(equal.parts, constraints=kept), equal.devices)
-    names: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[str, None]] = {}
     for builder in _builders(free.parts, free):
         for option in builder.build().of(part):
-            names.setdefault(option.device, {})[option.name] = None
-    return "; ".join(f"on {device} {_cut(list(options))}" for device, options in names.items())
-
-
-def _cut(names: Sequence[str]) -> str:
-    shown = list(names) if len(names) <= LISTED else [*names[: LISTED - 2], "...", names[-1]]
-    return ", ".join(shown)
+            found.setdefault(option.device, {})[option.name] = None
+    cut = (
+        names if len(names) <= LISTED else [*names[: LISTED - 2], "...", names[-1]]
+        for names in map(list, found.values())
+    )
+    return "; ".join(f"on {device} {', '.join(names)}" for device, names in zip(found, cut, strict=True))
 
 
 def _builders(parts: Times, equal: EqualDevices) -> Iterator[OptionBuilder]:
     """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
     wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
     for arrangement in (name for name in ARRANGEMENT if wanted in (None, name)):
-        runs, mode = list(runs_of(parts, arrangement)), ExecutionMode(arrangement)
+        runs, alone = list(runs_of(parts, arrangement)), ExecutionMode(arrangement)
         for one in (times_of_run(parts, run) for run in runs):
             devices = EqualDevices(one.own, equal.devices)
             several = fastest(one, ways) if isinstance(one, OfOneLearner) else []
             for run_times in (*[one] * (ways[0].learners == 1), *several):
-                of_run = ExecutionMode(run_times.run.arrangement, run_times.run) if run_times.run else mode
-                yield OptionBuilder(parts, of_run, devices, run_times=run_times)
+                yield OptionBuilder(parts, run_times.mode, devices, run_times)
         if not runs and ways[0].learners == 1:
-            alone = LoopOverhead(parts) if mode.in_turns else None
-            yield OptionBuilder(parts, mode, equal, run_times=alone)
+            yield OptionBuilder(parts, alone, equal, LoopOverhead(parts, alone) if alone.in_turns else None)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
@@ -188,9 +176,9 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
-    run = builder.run_times.run if builder.run_times else None
-    is_crowded = run and run.processes > builder.parts.cores
-    return {f"{builder.cpu}.cores": float(run.processes)} if run and is_crowded else {}
+    mode = builder.mode
+    is_crowded = mode.actors and mode.processes > builder.parts.cores
+    return {f"{builder.cpu}.cores": float(mode.processes)} if is_crowded else {}
 
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0

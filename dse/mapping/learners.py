@@ -27,7 +27,7 @@ from ..times.curves import FlatThenLinear, flat_then_linear
 from ..times.door import Times
 from ..times.several import Terms, data_parallel_seconds, single_seconds, spo_seconds
 from ..times.whole import UNLIKE, combined
-from .processes import LEAST, ConcurrentRunTimes, Run, RunTimes, WholeRunTimes, one_thread, replay_times, reshaped
+from .processes import LEAST, ExecutionMode, OfOneLearner, RunTimes, one_thread, replay_times, reshaped
 
 WHOLE = set(SYNCS) - set(SHARING)
 """Syncs whose learners each take whole steps."""
@@ -37,7 +37,6 @@ met, and further seconds of a step for each of its ``phases``. Fitted to machine
 (34 cells, at most 15 % off), and the earlier 12 runs of ``results/learners.md``, next to an actor."""
 LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
 Costs = tuple[float, ...]
-OfOneLearner = ConcurrentRunTimes | WholeRunTimes
 
 
 @dataclass(frozen=True)
@@ -281,7 +280,7 @@ def horizon_of(how: Arrangement) -> int | None:
 
 def fastest(one: OfOneLearner, ways: Iterable[Arrangement]) -> "Iterator[SeveralLearners]":
     """Yield the run of each number of several learners, as predicted the fastest of the ``ways`` to combine them."""
-    parts, run = one.parts, one.run
+    parts, run = one.parts, one.mode
     cores, by = parts.cores, run.learner
     known: dict[int, list[SeveralLearners]] = {}
     several = [how for how in ways if 1 < how.learners <= max(cores - run.actors, how.learners * (run.actors == 1))]
@@ -301,13 +300,13 @@ def fastest(one: OfOneLearner, ways: Iterable[Arrangement]) -> "Iterator[Several
 
 @dataclass
 class SeveralLearners:
-    """The times of the parts of a ``run`` of several learners, by those of ``one``, the same run of a single one.
+    """The times of the parts of a run of several learners, by those of ``one``, the same run of a single one.
 
     ``terms``: of that one's step, of which ``learner`` is all but the replay; ``met``: what costs rest on.
     """
 
     one: OfOneLearner
-    run: Run
+    mode: ExecutionMode
     terms: Terms
     processes: Processes
     met: Term
@@ -328,7 +327,7 @@ class SeveralLearners:
     @functools.cached_property
     def _timed(self) -> Estimate | None:
         """Seconds of a gradient step of just this run, where it was timed whole."""
-        parts, run = self.one.parts, self.run
+        parts, run = self.one.parts, self.mode
         shape = run.arrangement, run.learner, run.policy, run.actors, parts.environments, parts.batch
         how = combined(**{key: getattr(run.how, key) for key in SEVERAL})
         wanted, table = (*shape, parts.workload.learner.update_interval, how), parts.table
@@ -337,8 +336,8 @@ class SeveralLearners:
     @functools.cached_property
     def whole(self) -> Estimate:
         """A gradient step with its replay: as it was timed, else predicted."""
-        parts, how, met = self.one.parts, self.run.how, self.met.rests_on
-        evidence_id = f"learners({parts.cpu.name}), {self.run.combined}"
+        parts, how, met = self.one.parts, self.mode.how, self.met.rests_on
+        evidence_id = f"learners({parts.cpu.name}), {self.mode.combined}"
         if self._timed:
             return self._timed.resting_on(id=evidence_id)
         seconds = self.processes.step_seconds(self.terms, how.learners, horizon_of(how), how.sync)
@@ -363,11 +362,11 @@ class SeveralLearners:
 
     def stored(self, alone: Estimate) -> Estimate:
         """The time of moving records by its time alone: learners move them at the same time."""
-        return self.one.stored(alone).scaled(1 / self.run.how.learners)
+        return self.one.stored(alone).scaled(1 / self.mode.how.learners)
 
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay by its time alone."""
-        return self.one.replay(alone).scaled(1 / self.run.how.learners)
+        return self.one.replay(alone).scaled(1 / self.mode.how.learners)
 
 
 def _replay_seconds(run: RunTimes) -> float:

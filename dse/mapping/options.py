@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from impls.terminal import plural
 
@@ -23,6 +23,7 @@ from ..times.whole import REFERENCE
 from .processes import ExecutionMode, RunTimes, can_run, is_here
 
 TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal
+Timed = TypeVar("Timed", Learner, Tree)
 
 
 @dataclass(eq=False)
@@ -37,11 +38,6 @@ class EqualDevices:
         return functools.cache(functools.partial(trees, self.parts))
 
     @functools.cached_property
-    def _learner_bytes(self) -> Callable[[Device, int], tuple[float, float]]:
-        workload, record = self.parts.workload, self.parts.transition_bytes
-        return functools.cache(lambda device, share: (training_bytes(device, workload, share), share * record))
-
-    @functools.cached_property
     def _first(self) -> dict[str, Device]:
         """The first device of each one's model, by name."""
         firsts: dict[Any, Device] = {}
@@ -51,10 +47,6 @@ class EqualDevices:
         """The first device of a device's model, which may be itself."""
         return self._first[device.name]
 
-    def of(self, device: Device) -> list[Device]:
-        """All devices of a device's model, in the platform's order."""
-        return [other for other in self.devices if self.first(other) is self.first(device)]
-
     @functools.cached_property
     def classes(self) -> list[list[Device]]:
         """Devices of a model that may be exchanged: no part is fixed to one of them, and all are linked alike."""
@@ -63,47 +55,33 @@ class EqualDevices:
             own = device.name if device.name in fixed else ""
             alike.setdefault((self.first(device).name, own), []).append(device)
         return [
-            each for found in alike.values() for each in ([found] if self._linked(found) else [[one] for one in found])
+            each for found in alike.values() for each in ([found] if self._linked(found) else map(list, zip(found)))
         ]
 
     def _linked(self, devices: Sequence[Device]) -> bool:
         """Whether transfers take as long whichever of these devices they are from or to."""
-        if len(devices) == 1:
-            return True
-        names = [one.name for one in devices]
+        names = [device.name for device in devices]
         pairs = [list(itertools.permutations(names, 2))]
-        for other in (one.name for one in self.devices if one.name not in names):
-            pairs += [[(one, other) for one in names], [(other, one) for one in names]]
+        for other in {device.name for device in self.devices} - {*names}:
+            pairs += [[(name, other) for name in names], [(other, name) for name in names]]
         seconds = self.parts.transfer_seconds
-        return all(len({seconds(*pair, size) for pair in each}) == 1 for each in pairs for size in TRANSFERS)
-
-    def class_of(self, device: Device) -> list[Device]:
-        """The devices that a device may be exchanged with, itself among them."""
-        return next(each for each in self.classes if device in each)
+        return all(len({seconds(*pair, size) for pair in each}) <= 1 for each in pairs for size in TRANSFERS)
 
     def sets(self, device: Device, count: int) -> Iterator[tuple[Device, ...]]:
         """Which devices of a model may be used together: of each class the first ones."""
-        others = [[one for one in each if one is not device] for each in self.classes if each[0] in self.of(device)]
-        for pick in itertools.combinations(itertools.chain(*others), count - 1):
-            if all(
-                one in pick for each in others for at, after in enumerate(each) if after in pick for one in each[:at]
-            ):
-                yield pick
+        classes = [each for each in self.classes if self.first(each[0]) is self.first(device)]
+        others = [[other for other in each if other is not device] for each in classes]
+        for taken in itertools.product(*(range(len(each) + 1) for each in others)):
+            if sum(taken) == count - 1:
+                yield tuple(other for each, number in zip(others, taken, strict=True) for other in each[:number])
 
     def learners(self, device: Device) -> list[Learner]:
         """Every option for gradient steps on a device, or on several of its model beginning with it."""
-        return [
-            replace(one, needs=self._needs(one.needs, device)) for one in self.parts.learners.list(self.first(device))
-        ]
+        return [self._on(device, learner) for learner in self.parts.learners.list(self.first(device))]
 
     def trees(self, device: Device) -> list[Tree]:
         """Every sum tree on a device, fastest first."""
-        known = self._trees(self.first(device))
-        return [replace(tree, needs=self._needs(tree.needs, device)) for tree in known]
-
-    def learner_bytes(self, device: Device, share: int) -> tuple[float, float]:
-        """(what a gradient step on a given number of records keeps in memory, bytes of the records)."""
-        return self._learner_bytes(self.first(device), share)
+        return [self._on(device, tree) for tree in self._trees(self.first(device))]
 
     @functools.cached_property
     def links(self) -> dict[str, str]:
@@ -115,9 +93,9 @@ class EqualDevices:
         source, target = (self._first[end].name if end in self._first else end for end in (link.source, link.target))
         return replace(link, source=source, target=target)
 
-    def _needs(self, needs: Mapping[str, float], device: Device) -> Mapping[str, float]:
-        """Needs of the first device of a model as those of another."""
-        return moved(needs, {self.first(device).name: device.name})
+    def _on(self, device: Device, timed: Timed) -> Timed:
+        """A learner or a tree on the first device of a model as that on another."""
+        return replace(timed, needs=moved(timed.needs, {self.first(device).name: device.name}))
 
     def _model(self, device: Device) -> Any:
         """What tells devices apart but their names: budgets, watts, routes to the processor, and times of parts."""
@@ -134,17 +112,11 @@ class EqualDevices:
 
 
 COPIES = 3  # of a device's trees that are copied to another: the fastest of those with as many threads
-OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {
     "serial": "one process does everything serially, as impls.training does",
     "apart": "actors on cores of their own; one process samples, gathers, learns and updates serially",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
-
-
-def key_of(option: Option) -> OptionKey:
-    """Identifies an option among those of all execution modes."""
-    return option.part, option.device, option.engine, option.name
 
 
 @dataclass
@@ -160,7 +132,6 @@ class OptionBuilder:
     run_times: RunTimes | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
-    shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def cpu(self) -> str:
@@ -202,19 +173,21 @@ class OptionBuilder:
         self._replay()
         return self
 
-    def add(self, option: Option, details: Mapping[str, Any]) -> None:
+    def add(self, option: Option) -> None:
         """Adds an option of a part alone, if what is fixed allows it."""
         if self._allows(option.part, option.device):
-            self.options[option.part].append(self._with_call(option, details))
+            self.options[option.part].append(self._with_call(option))
 
     def _allows(self, part: Part, device: str) -> bool:
         return part == "actors" or self.parts.constraints.get(part) in (None, device)
 
-    def _with_call(self, option: Option, details: Mapping[str, Any]) -> Option:
-        """Keeps an option's details, and adds what calling its device takes where one process does everything."""
-        (device,) = (one for one in self.equal.devices if one.name == option.device)
-        for other in self.equal.class_of(device):
-            self.shown[key_of(option.on({device.name: other.name}))] = details
+    def _add_tree(self, sampling: Option, updating: Option) -> None:
+        """Adds a tree, or a copy and the tree that it is of, if what is fixed allows both."""
+        if self._allows("sampling", sampling.device) and self._allows("updating", updating.device):
+            self.trees.append((self._with_call(sampling), self._with_call(updating)))
+
+    def _with_call(self, option: Option) -> Option:
+        """Adds what calling an option's device takes where one process does everything."""
         call = self.parts.call_seconds(option.device) if self.mode.in_turns else 0.0
         return replace(option, time=option.time.plus(call, 2.0)) if call else option
 
@@ -242,8 +215,8 @@ class OptionBuilder:
         count, policies = max(parts.workload.actors.count, fixed), parts.actors.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
-        if self.run_times and self.run_times.run:
-            tried = [(self.run_times.run.policy, self.run_times.run.actors)]
+        if self.mode.actors:
+            tried = [(self.mode.policy, self.mode.actors)]
         for policy, processes in tried:
             if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
                 time = parts.actors.acting(processes, serial, policy)
@@ -251,9 +224,8 @@ class OptionBuilder:
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = plural(processes, "process"), "main" if serial else "actors"
                 name += f", policy {policy}" * (len(policies) > 1)
-                option = Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs)
                 details = {"processes": processes} | ({"implementation": policy} if len(policies) > 1 else {})
-                self.add(option, details)
+                self.add(Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, details=details))
 
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
@@ -265,20 +237,17 @@ class OptionBuilder:
                 is_able = device.kind != "cpu" or (
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
                 )
-                if self.run_times and (run := self.run_times.run):
-                    is_able = is_able and by == run.learner and learner.cores <= run.cores(cores(device))
+                if self.mode.actors:
+                    is_able = is_able and by == self.mode.learner and learner.cores <= self.mode.cores(cores(device))
                 if is_able and self.parts.allows("learner_implementation", by):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one serial process drives no set."""
-        count, run = getattr(learner, "devices", 1), self.run_times.run if self.run_times else None
-        step, learners = learner.step, run.how.learners if run else 1
+        count, learners, step = learner.devices, self.mode.how.learners, learner.step
         if self.run_times and device.kind == "cpu":
             step = self.run_times.step(step, implementation_of(learner.details))
-        for others in self.equal.sets(device, count):
-            if count > 1 and self.mode.in_turns:
-                continue
+        for others in self.equal.sets(device, count) if count == 1 or not self.mode.in_turns else ():
             together = (device, *others) * learners
             host = device.name if device.kind == "cpu" else self.cpu
             needs, ahead = self._memory(together), self._memory(together, ahead=True)
@@ -289,9 +258,9 @@ class OptionBuilder:
             needs[f"{host}.cores"] = float(max(learner.cores, count) * learners)
             also = tuple((other.name, self.engine(other, "learner")) for other in others)
             where = device.name, self.engine(device, "learner")
-            name = f"{learner.name}, {run.combined}" if run and learners > 1 else learner.name
-            details = {**learner.details, **(run.details if run else {})}
-            self.add(Option("learner", name, *where, step, needs, ahead, also), details)
+            name = f"{learner.name}, {self.mode.combined}" if learners > 1 else learner.name
+            details = {**learner.details, **self.mode.details}
+            self.add(Option("learner", name, *where, step, needs, ahead, also, details))
 
     def _memory(self, together: Sequence[Device], ahead: bool = False) -> dict[str, float]:
         """What learners that share a batch take of memory, by budget, or what each batch ahead takes more.
@@ -301,8 +270,8 @@ class OptionBuilder:
         share, taken = -(-self.parts.batch // len(together)), dict[str, float]()
         for device in together:
             name = f"{(device if device.memory else self.parts.cpu).name}.memory_bytes"
-            kept, records = self.equal.learner_bytes(device, share)
-            taken[name] = taken.get(name, 0.0) + records + (0.0 if ahead else kept)
+            kept = 0.0 if ahead else training_bytes(self.equal.first(device), self.parts.workload, share)
+            taken[name] = taken.get(name, 0.0) + share * self.parts.transition_bytes + kept
         return taken
 
     def _replay(self) -> None:
@@ -312,23 +281,23 @@ class OptionBuilder:
         fitting = {device.name: list(self._fitting(device)) for each in classes for device in each[:2]}
         for device in devices:
             for tree in fitting[device.name]:
-                self._one_tree(device, tree)
+                where = tree.name, device.name, self.engine(device, "replay")
+                needs = {**tree.needs, **self._cores(device, tree)}  # once: it is one tree
+                sampling = Option("sampling", *where, tree.draw, needs, details=tree.details)
+                self._add_tree(sampling, Option("updating", *where, tree.update, details=tree.details))
         if not self.mode.in_turns:
             copied = {name: _fastest(trees) for name, trees in fitting.items()}
-            pairs = itertools.product(devices, classes)
-            for here, there in (
-                (here, other) for here, each in pairs for other in [o for o in each if o is not here][:1]
-            ):
-                for tree, other in itertools.product(copied[here.name], copied[there.name]):
-                    self._copies(here, tree, there, other)
-        for device in devices:
-            if device.memory:
-                needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
-                engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
-                time = self.equal.parts.rows_moved(self.equal.first(device))
-                if self.run_times and device.kind == "cpu":
-                    time = self.run_times.stored(time)
-                self.add(Option("storage", "records", device.name, engine, time, needs), {})
+            for here, each in itertools.product(devices, classes):
+                for there in [device for device in each if device is not here][:1]:
+                    for tree, other in itertools.product(copied[here.name], copied[there.name]):
+                        self._copies(here, tree, there, other)
+        for device in (device for device in devices if device.memory):
+            needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
+            engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
+            time = self.equal.parts.rows_moved(self.equal.first(device))
+            if self.run_times and device.kind == "cpu":
+                time = self.run_times.stored(time)
+            self.add(Option("storage", "records", device.name, engine, time, needs))
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
         """Trees whose threads have cores. In ``serial`` they have one: the cores are its learner's to ask for."""
@@ -351,21 +320,13 @@ class OptionBuilder:
             return {f"{self.cpu}.cores": 1.0}
         return {f"{device.name}.cores": tree.threads - 1.0} if tree.threads > 1 else {}
 
-    def _one_tree(self, device: Device, tree: Tree) -> None:
-        if all(self._allows(part, device.name) for part in TREE):
-            where = tree.name, device.name, self.engine(device, "replay")
-            needs = {**tree.needs, **self._cores(device, tree)}  # once: it is one tree
-            sampling = self._with_call(Option("sampling", *where, tree.draw, needs), tree.details)
-            self.trees.append((sampling, self._with_call(Option("updating", *where, tree.update), tree.details)))
-
     def _copies(self, here: Device, tree: Tree, there: Device, other: Tree) -> None:
         """Sampling from a copy here, updating there. The copy takes as long to store sums as to sample."""
-        if self._allows("sampling", here.name) and self._allows("updating", there.name):
-            copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
-            sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
-            sampling = Option("sampling", *copy, {**tree.needs, **self._cores(here, tree)})
-            updating = Option("updating", *sums, {**other.needs, **self._cores(there, other)})
-            self.trees.append((self._with_call(sampling, tree.details), self._with_call(updating, other.details)))
+        copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
+        sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
+        needs = [{**each.needs, **self._cores(device, each)} for device, each in ((here, tree), (there, other))]
+        sampling = Option("sampling", *copy, needs[0], details=tree.details)
+        self._add_tree(sampling, Option("updating", *sums, needs[1], details=other.details))
 
 
 def implementation_of(details: Mapping[str, Any]) -> str:

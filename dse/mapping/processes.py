@@ -52,14 +52,23 @@ def can_run(tree: Tree, arrangement: str = "apart") -> bool:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run of several processes or of one: its actors, implementations of learner and policy, how learners combine."""
+class ExecutionMode:
+    """A set of processes to put parts in: how they are arranged, and how learners combine.
+
+    Where parts were timed in a run, it is of so many ``actors`` (0 elsewhere, where any number is tried), with these
+    implementations of ``learner`` and ``policy``.
+    """
 
     arrangement: str
-    actors: int
-    learner: str
-    policy: str
+    actors: int = 0
+    learner: str = ""
+    policy: str = ""
     how: Arrangement = ONE
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether learning and replay take turns in one process."""
+        return self.arrangement != "pipelined"
 
     @property
     def combined(self) -> str:
@@ -84,19 +93,6 @@ class Run:
     def cores(self, cores: int) -> int:
         """Cores that a learner may take for threads of its own besides the other processes; 1 of several learners."""
         return max(1, cores - self.processes + 1) if self.how.learners == 1 else 1
-
-
-@dataclass(frozen=True)
-class ExecutionMode:
-    """A set of processes to put parts in: an ``arrangement``, and which ``run`` of it where its parts were timed."""
-
-    arrangement: str
-    run: Run | None = None
-
-    @property
-    def in_turns(self) -> bool:
-        """Whether learning and replay take turns in one process."""
-        return self.arrangement != "pipelined"
 
 
 def combinations(parts: Times) -> list[Arrangement]:
@@ -128,7 +124,7 @@ def combinations(parts: Times) -> list[Arrangement]:
     return found
 
 
-def runs_of(parts: Times, arrangement: str) -> Iterator[Run]:
+def runs_of(parts: Times, arrangement: str) -> Iterator[ExecutionMode]:
     """What is tried of a mode, as far as the constraints allow, where runs of the workload were timed whole, or parts
     of that mode concurrently; else just what is asked for and has more processes than cores. Nothing where the user
     states times of the parts."""
@@ -159,17 +155,17 @@ def runs_of(parts: Times, arrangement: str) -> Iterator[Run]:
         whole = {(one.learner, one.policy) for one in table.whole} or pairs
         pairs = [pair for pair in pairs if pair in whole or pair[0] == pair[1]]
     for actors in tried:
-        yield from (Run(arrangement, actors, *pair) for pair in pairs)
+        yield from (ExecutionMode(arrangement, actors, *pair) for pair in pairs)
 
 
-def crowding(parts: Times, run: Run) -> float:
+def crowding(parts: Times, mode: ExecutionMode) -> float:
     """How many times as long a run takes whose processes share cores: the work of all over that of the longest side."""
-    if run.processes <= parts.cores:
+    if not mode.actors or mode.processes <= parts.cores:
         return 1.0
-    acting, learner = parts.actors.acting(run.actors, policy=run.policy).value, one_thread(parts, run.learner).value
+    acting, learner = parts.actors.acting(mode.actors, policy=mode.policy).value, one_thread(parts, mode.learner).value
     replay = replay_seconds(reshaped(parts, parts.workload))
-    sides = (acting, learner + replay) if run.arrangement == "apart" else (acting, learner, replay)
-    return max(1.0, (run.actors * acting + learner + replay) / parts.cores / max(sides))
+    sides = (acting, learner + replay) if mode.arrangement == "apart" else (acting, learner, replay)
+    return max(1.0, (mode.actors * acting + learner + replay) / parts.cores / max(sides))
 
 
 def processes_of(parts: Times, arrangement: str, actors: int, learners: int) -> Iterator[Row]:
@@ -184,7 +180,7 @@ def processes_of(parts: Times, arrangement: str, actors: int, learners: int) -> 
 class RunTimes(Protocol):
     """The times of the parts of a run, each by its time alone; times are seconds of a gradient step.
 
-    ``own``: the parts alone. ``run``: None where each part's own time counts. ``ratio``: how many times the sum of its
+    ``own``: the parts alone. ``ratio``: how many times the sum of its
     parts the whole run takes. ``counts_others``: whether times count what runs concurrently on other cores.
     """
 
@@ -192,7 +188,7 @@ class RunTimes(Protocol):
     def own(self) -> Times: ...
 
     @property
-    def run(self) -> Run | None: ...
+    def mode(self) -> ExecutionMode: ...
 
     @property
     def ratio(self) -> float: ...
@@ -218,7 +214,7 @@ class ConcurrentRunTimes:
     """The times of the parts of a run, concurrently; ``parts``: those of each alone."""
 
     parts: Times
-    run: Run
+    mode: ExecutionMode
 
     @functools.cached_property
     def own(self) -> Times:
@@ -227,7 +223,7 @@ class ConcurrentRunTimes:
 
     @functools.cached_property
     def _nearest(self) -> tuple[Timed, float]:
-        table, run = self.parts.table, self.run
+        table, run = self.parts.table, self.mode
         environments = self.parts.environments
         shape = run.arrangement, run.learner, run.policy, run.actors, environments, self.parts.cores
         known = nearest(table.concurrent, *shape) if table else None
@@ -248,8 +244,12 @@ class ConcurrentRunTimes:
     @functools.cached_property
     def alone(self) -> tuple[float, float, float]:
         """Seconds of a gradient step that the learner, each actor and the replay manager take alone."""
-        timed, run, parts = self._nearest[0], self.run, self.parts
-        learner = timed.learner * _side(self.own, run, run.learner) / _side(self._base, run, timed.implementation)
+        timed, run, parts = self._nearest[0], self.mode, self.parts
+        alone, base = (
+            _side(self.own, run.arrangement, run.learner),
+            _side(self._base, run.arrangement, timed.implementation),
+        )
+        learner = timed.learner * alone / base
         keeper = timed.keeper * self._replay_alone / replay_seconds(self._base)
         each = timed.turn / timed.environments
         each *= parts.actors.step(1, run.policy).value / self._base.actors.step(1, timed.policy).value
@@ -260,8 +260,8 @@ class ConcurrentRunTimes:
 
     @functools.cached_property
     def _sides(self) -> tuple[float, float, float]:
-        timed, is_crowded = self._nearest[0], self.run.processes > self.parts.cores
-        learner, actor, keeper = timed.sides(*self.alone, self.run.actors * is_crowded)
+        timed, is_crowded = self._nearest[0], self.mode.processes > self.parts.cores
+        learner, actor, keeper = timed.sides(*self.alone, self.mode.actors * is_crowded)
         more = timed.handoff_seconds(timed.actors * is_crowded)
         return learner + more, actor + more, keeper
 
@@ -274,13 +274,13 @@ class ConcurrentRunTimes:
     def step(self, alone: Estimate, learner: str) -> Estimate:
         """The learner's time of a gradient step by its time alone."""
         seconds = self._sides[0]
-        if self.run.arrangement == "apart":
+        if self.mode.arrangement == "apart":
             seconds = max(LEAST * seconds, seconds - self._replay_alone)
         return self._told(alone, seconds * alone.value / one_thread(self.parts, learner).value)
 
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay, or of moving records, by its time alone."""
-        if self.run.arrangement == "apart":
+        if self.mode.arrangement == "apart":
             return alone
         return self._told(alone, alone.value * self._sides[2] / self._replay_alone)
 
@@ -288,7 +288,7 @@ class ConcurrentRunTimes:
 
     def _told(self, alone: Estimate, seconds: float) -> Estimate:
         timed, factor = self._nearest
-        told = f"{alone.rests_on.description}; in {self.run.arrangement} concurrently with the others: {timed.told}"
+        told = f"{alone.rests_on.description}; in {self.mode.arrangement} concurrently with the others: {timed.told}"
         command = benchmark(f"profile --arrangements --workload {self.parts.workload_word}")
         evidence = dataclasses.replace(alone.rests_on, description=told, command=command, topic="arrangements")
         return Estimate.within(seconds, together(alone.factor, factor), evidence)
@@ -321,10 +321,10 @@ def replay_seconds(parts: Times) -> float:
     return sum(time.value for time in replay_times(parts))
 
 
-def _side(parts: Times, run: Run, implementation: str) -> float:
+def _side(parts: Times, arrangement: str, implementation: str) -> float:
     """Seconds of a gradient step that a learner's process takes alone, by the times of its parts."""
     step = one_thread(parts, implementation)
-    return step.value + (replay_seconds(parts) if run.arrangement == "apart" else 0.0)
+    return step.value + (replay_seconds(parts) if arrangement == "apart" else 0.0)
 
 
 def one_thread(parts: Times, implementation: str, device: Device | None = None) -> Estimate:
@@ -342,13 +342,13 @@ class WholeRunTimes:
     """What the parts of a run take, by ``whole``, the nearest run of the workload that was timed whole."""
 
     parts: Times
-    run: Run
+    mode: ExecutionMode
     whole: Whole
 
     @functools.cached_property
     def own(self) -> Times:
         """The parts alone; where actors are apart they insert, so the replay counts none of it."""
-        return self.parts if self.run.arrangement == "serial" else reshaped(self.parts, self.parts.workload)
+        return self.parts if self.mode.arrangement == "serial" else reshaped(self.parts, self.parts.workload)
 
     @property
     def counts_others(self) -> bool:
@@ -356,8 +356,8 @@ class WholeRunTimes:
         return self.whole.arrangement != "serial"
 
     @property
-    def _timed(self) -> Run:
-        return Run(self.whole.arrangement, self.whole.actors, self.whole.learner, self.whole.policy)
+    def _timed(self) -> ExecutionMode:
+        return ExecutionMode(self.whole.arrangement, self.whole.actors, self.whole.learner, self.whole.policy)
 
     @functools.cached_property
     def ratio(self) -> float:
@@ -368,7 +368,7 @@ class WholeRunTimes:
         learner = one_thread(there, whole.learner).value
         replay = replay_seconds(there if serial else reshaped(there, there.workload))
         sides = {"serial": (acting + learner + replay,), "apart": (acting, learner + replay)}
-        more = crowding(self.parts, self.run) / crowding(there, self._timed)
+        more = crowding(self.parts, self.mode) / crowding(there, self._timed)
         return more * whole.time.value / max(sides.get(whole.arrangement, (acting, learner, replay)))
 
     @functools.cached_property
@@ -384,7 +384,7 @@ class WholeRunTimes:
         cores, environments = self.parts.cores, (self.parts.environments, self.whole.environments)
         sides = (
             (one.arrangement, one.learner, one.policy, one.actors, one.processes > cores)
-            for one in (self.run, self._timed)
+            for one in (self.mode, self._timed)
         )
         return sum(mine != theirs for mine, theirs in (*zip(*sides, strict=True), environments))
 
@@ -425,11 +425,15 @@ class WholeRunTimes:
         whole = known.rests_on.description
         told = f"{alone.rests_on.description}; a whole step took {self.ratio:.2f} times its parts: {whole}"
         source = known.source if is_timed else alone.source
-        other = f", {self.run.arrangement}" if self.run.arrangement != self.whole.arrangement else ""
+        other = f", {self.mode.arrangement}" if self.mode.arrangement != self.whole.arrangement else ""
         share = (alone.source, alone.factor) if alone.interval == "factor" else None
         named: dict[str, Any] = {"id": f"loop({name}){other}", "source": source, "description": told, "alone": share}
         evidence = dataclasses.replace(alone.rests_on, **named)
         return Estimate.within(alone.value * self.ratio, factor, evidence)
+
+
+OfOneLearner = ConcurrentRunTimes | WholeRunTimes
+"""Times of a run of a single learner, by which several are predicted."""
 
 
 @dataclass
@@ -437,13 +441,13 @@ class LoopOverhead:
     """What the parts of a loop take where none of the workload was timed whole: by loops of others, or as alone."""
 
     own: Times
-    run: Run | None = None
+    mode: ExecutionMode
     counts_others = False
 
     @functools.cached_property
     def ratio(self) -> float:
         """How many times as long all takes where processes share cores."""
-        return crowding(self.own, self.run) if self.run else 1.0
+        return crowding(self.own, self.mode)
 
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay: as it is alone."""
@@ -466,7 +470,7 @@ class LoopOverhead:
     step = acting
 
 
-def times_of_run(parts: Times, run: Run) -> RunTimes:
+def times_of_run(parts: Times, run: ExecutionMode) -> RunTimes:
     """What the parts of a run take in it: by runs of its arrangement with timed parts, by whole runs, or alone."""
     assert parts.table
     if any(one.arrangement == run.arrangement for one in parts.table.concurrent):

@@ -1,6 +1,7 @@
 """Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
 
 import functools
+import itertools
 import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterable, Mapping
@@ -32,9 +33,8 @@ from ..times.stated import StatedTimes
 from .alternatives import Chosen, choose
 from .answer import MappingAnswer, Shortage, build_answer, rate_of
 from .build import Built, build
-from .explain import Explanation, explain
-from .knee import Knee, knee
 from .options import ARRANGEMENT
+from .why_not import Explanation, Knee, explain, knee
 
 NUMBERS = {
     "batch": ("learner", "batch"),
@@ -71,18 +71,16 @@ def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
     """The value of a key of ``FIX``, a number where it is one. ProblemError for a value that it cannot have."""
     if key not in FIX:
         raise unknown(f"no key {short(key)} to fix", key, FIX)
-    if key in WHERE and value not in devices:
-        raise unknown(f"{key}: no device {short(value)}", value, devices)
-    if key == "arrangement" and value not in ARRANGEMENT:
-        known = ", ".join(ARRANGEMENT)
-        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
-    if key == "contestant" and value not in trees():
-        raise unknown(f"no tree {short(value)}", value, trees())
-    if key in IMPLEMENTATIONS and value not in learners.names():
-        raise unknown(f"{key}: no learner {short(value)}", value, learners.names())
-    if key == "sync" and value not in SYNCS:
-        raise unknown(f"no sync {short(value)}", value, SYNCS)
-    if key not in (*NUMBERS, *COUNTS):
+    known: dict[str, tuple[str, Collection[str]]] = {"contestant": ("no tree", trees()), "sync": ("no sync", SYNCS)}
+    known |= {
+        "arrangement": ("no arrangement", ARRANGEMENT),
+        **{part: (f"{part}: no device", devices) for part in WHERE},
+    }
+    known |= {name: (f"{name}: no learner", learners.names()) for name in IMPLEMENTATIONS}
+    if key in known:
+        lack, names = known[key]
+        if value not in names:
+            raise unknown(f"{lack} {short(value)}", value, names)
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
     try:
@@ -130,7 +128,7 @@ class MappingQuestion:
 
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
     ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained per second), "presampled",
-    "environments" (of those that were timed). ``called``: the workload's name or file, for commands.
+    "environments" (of those that were timed). ``workload_argument``: the workload's name or file, for commands.
     ``machine_note``: the note that says so where another machine than this one stands for "this". ``times``: a
     user's own times, which are looked up first.
     ProblemError for whatever is outside any sense.
@@ -144,7 +142,7 @@ class MappingQuestion:
     free: Collection[str] = ()
     epsilon: float | None = None
     results: Path = RESULTS
-    called: str = ""
+    workload_argument: str = ""
     machine_note: Note | None = None
     times: StatedTimes | None = None
 
@@ -162,7 +160,7 @@ class MappingQuestion:
     @functools.cached_property
     def tables(self) -> tuple[PerformanceTable | None, PerformanceTable | None]:
         """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has none."""
-        return tables(self.platform, self.workload, self.results, self.called)
+        return tables(self.platform, self.workload, self.results, self.workload_argument)
 
     @property
     def machine(self) -> str:
@@ -178,13 +176,13 @@ class MappingQuestion:
     @property
     def profile_notes(self) -> tuple[Note, ...]:
         """Notes on a profile that is incomplete, or was disturbed; none about what another machine has."""
-        table, word = self.tables[0], shlex.quote(self.called or self.workload.name)
+        table, word = self.tables[0], shlex.quote(self.workload_argument or self.workload.name)
         return tuple(table.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if table else ())
 
     def parts(self, workload: Workload | None = None) -> Times:
         """What each part takes, of another shape of the workload if one is given."""
         own = self.times and self.times.at(self.workload.learner.batch)
-        return Times(self.platform, workload or self.workload, *self.tables, self.fix, self.called, own)
+        return Times(self.platform, workload or self.workload, *self.tables, self.fix, self.workload_argument, own)
 
     def built(self, workload: Workload | None = None) -> Built:
         """The problem of each place."""
@@ -207,22 +205,19 @@ def ask(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
     objective: Objective = "ratio",
-    fix: Mapping[str, Any] | None = None,
-    exclude: Collection[str] = (),
-    free: Collection[str] = (),
-    epsilon: float | None = None,
-    results: str | Path = RESULTS,
-    machine: str | None = None,
-    times: str | Path | StatedTimes | None = None,
+    **asked: Unpack[Asked],
 ) -> MappingQuestion:
     """The question, with names or files for platform, workload and times; raises as ``find_mapping``."""
-    called = workload.name if isinstance(workload, Workload) else str(workload)
-    task = workload if isinstance(workload, Workload) else load_workload(workload)
-    place, note, results = platform, None, Path(results)
-    if not isinstance(place, Platform):
-        place, note = machines.platform(place, results, machine, called)
-    own = StatedTimes.read(times) if isinstance(times, str | Path) else times
-    return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note, own)
+    given: dict[str, Any] = {"results": RESULTS, "machine": None, "times": None, **asked}
+    machine, times, results = given.pop("machine"), given["times"], Path(given["results"])
+    argument = workload.name if isinstance(workload, Workload) else str(workload)
+    if not isinstance(platform, Platform):
+        platform, given["machine_note"] = machines.platform(platform, results, machine, argument)
+    if not isinstance(workload, Workload):
+        workload = load_workload(workload)
+    given |= {"fix": given.get("fix") or {}, "results": results, "workload_argument": argument}
+    given["times"] = StatedTimes.read(times) if isinstance(times, str | Path) else times
+    return MappingQuestion(platform, workload, objective, **given)
 
 
 def find_mapping(
@@ -282,19 +277,16 @@ def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note]
         answer,
         asked_notes=(*notes, *unused),
         by_environments=tuple(rate for count in others if (rate := _rate(question, workload, count))),
-        called="" if is_changed else question.called,
+        workload_argument="" if is_changed else question.workload_argument,
     )
 
 
 def _environments(question: MappingQuestion) -> tuple[int, ...]:
     """The numbers of environments at once that actors were timed with, and the workload's own."""
     table, own = question.tables[0], question.workload.actors.environments
-    timed = (
-        {count for name in question.parts().actors.policies for count in table.environments("actor step", name)}
-        if table
-        else set()
-    )
-    return tuple(sorted({own, *timed}))
+    policies = question.parts().actors.policies if table else ()
+    timed = (table.environments("actor step", name) for name in policies if table)
+    return tuple(sorted({own, *itertools.chain(*timed)}))
 
 
 def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Row | None:
@@ -356,9 +348,7 @@ def _check(question: MappingQuestion, devices: Collection[str]) -> None:
     if not any(device.kind == "cpu" for device in platform.devices):
         raise ProblemError(f"platform {platform.name!r} has no processor, and environments step on one; add a cpu")
     if objective not in OBJECTIVES:
-        raise ProblemError(
-            f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}{near(objective, OBJECTIVES)}"
-        )
+        raise unknown(f"no objective {short(objective)}", objective, OBJECTIVES)
     batch, capacity = question.workload.learner.batch, question.workload.replay.capacity
     if batch > capacity:
         raise ProblemError(

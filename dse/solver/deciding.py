@@ -24,7 +24,7 @@ Spread = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Deciding:
+class Sensitivity:
     """An end of a number's interval: ``factor`` on all times that rest on it, and the choice's ``value`` then.
 
     ``winner``: what then is best, with its value then, where that is better than the choice by more than is allowed;
@@ -67,27 +67,18 @@ def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spr
     return widest(every) | widest(chosen.options)
 
 
-def ends_of(problems: Mapping[Any, Problem], chosen: Candidate) -> list[tuple[str, float]]:
-    """(number, factor) of every end of an interval at which something may be better than the choice."""
-    used = {timed.rests_on.id for timed in timed_of(chosen)}
-    known = sorted(spreads(problems.values(), chosen.configuration).items())
-    # Where times grow that the choice does not rest on, nothing becomes better than it.
-    return [
-        (evidence_id, end)
-        for evidence_id, both in known
-        for end in both
-        if end < 1 or (end > 1 and evidence_id in used)
-    ]
-
-
 def deciding(
     problems: Mapping[Any, Problem], objective: Objective, chosen: Candidate, allowed: float = 0.0
-) -> list[Deciding]:
+) -> list[Sensitivity]:
     """Each end of each number at which something may be better than the choice by more than a share of its value.
 
     What decides comes first, then what moves the choice's value most. ProblemError as for ``solve``.
     """
-    ends = ends_of(problems, chosen)
+    used = {timed.rests_on.id for timed in timed_of(chosen)}
+    known = sorted(spreads(problems.values(), chosen.configuration).items())
+    # Where times grow that the choice does not rest on, nothing becomes better than it.
+    every = ((evidence_id, end) for evidence_id, both in known for end in both)
+    ends = [(evidence_id, end) for evidence_id, end in every if end < 1 or (end > 1 and evidence_id in used)]
     if not ends:
         return []
     search = Search(problems, objective, by_evidence=True)
@@ -126,9 +117,9 @@ def deciding(
         if e in winners:
             winner = search.answer(winners[e].mode, winners[e].first(best[e]))
             gain = float(best[e] / mine[e]) - 1
-        rows.append(Deciding(evidence_id, end, float(mine[e]), winner, gain))
+        rows.append(Sensitivity(evidence_id, end, float(mine[e]), winner, gain))
 
-    def order(row: Deciding) -> tuple[Any, ...]:
+    def order(row: Sensitivity) -> tuple[Any, ...]:
         moved = abs(math.log(row.value / chosen.value))
         return -row.gain, -moved, row.evidence_id, row.factor
 

@@ -62,7 +62,8 @@ class Option:
     ``engine`` is busy for that time: parts on the same engine take turns, others run concurrently. ``needs``: amounts
     by budget, such as ``{"cpu.cores": 2, "gpu.memory_bytes": 4e9}``; ``ahead``: further amounts for each batch sampled
     ahead. ``also``: (device, engine) of others that are busy for the same time, such as those of learners that share a
-    batch; transfers to and from the part begin and end at ``device``.
+    batch; transfers to and from the part begin and end at ``device``. ``details``: what else is to be said of it, such
+    as its implementation; nothing is decided by that.
     """
 
     part: Part
@@ -73,6 +74,7 @@ class Option:
     needs: Mapping[str, float] = field(default_factory=dict)
     ahead: Mapping[str, float] = field(default_factory=dict)
     also: tuple[tuple[str, str], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def where(self) -> tuple[tuple[str, str], ...]:
@@ -153,8 +155,9 @@ class Problem:
     runs on an engine of its own on the same device (third); 1 where nothing is stated. ``watts`` by device, where
     known. ``hosts``: devices that are in use in any case. ``engines``: amounts of the budgets that an engine takes, by
     its name, once for all that runs on it: a core for the process that replays. ``equal``: classes of devices that may
-    be exchanged. Budgets, watts and links are stated for each of them, options only for the first ones of a class, as
-    many as the option takes: an option may have any others. ``loop``: the parts that a batch passes, in order.
+    be exchanged. Budgets, watts and links are stated for each of them, a choice only for the first ones of a class, as
+    many as it takes: it may have any others, and the first that parts use is named first. ``loop``: the parts that a
+    batch passes, in order.
     """
 
     options: Mapping[Part, tuple[Option, ...]]
@@ -195,8 +198,8 @@ class Problem:
         yield from (hop for way in self.ways.values() for hop in way)
 
     def class_of(self, device: str) -> tuple[str, ...]:
-        """The devices that a device may be exchanged with, itself among them; none where it is unlike all others."""
-        return next((devices for devices in self.equal if device in devices), ())
+        """The devices that a device may be exchanged with, itself among them."""
+        return next((devices for devices in self.equal if device in devices), (device,))
 
     def having(self, part: Part, *options: Option) -> "Problem":
         """The same problem with these options for a part. Not for a part of a tree."""
@@ -263,7 +266,7 @@ def _senseless(problem: Problem) -> Iterator[str]:
             yield f"{what} is on an engine twice: {option.where}"
         needed = {budget.partition(".")[0] for budget in (*option.needs, *option.ahead)}
         for device in sorted(needed - dict(option.where).keys()):
-            if problem.class_of(device):
+            if len(problem.class_of(device)) > 1:
                 yield f"{what} takes of {device}, one of equal devices, and does not run there"
         if option.also and problem.equal:
             yield from _uneven(problem, what, option)

@@ -33,25 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..stats import frugal
-from .law import (
-    EPSILONS,
-    OBJECTIVES,
-    Factor,
-    Objective,
-    Outcome,
-    Reals,
-    Where,
-    costs_of,
-    devices_of,
-    missing_ways,
-    outcome,
-    rate,
-    slowdowns,
-    sum_needs,
-    unscaled,
-    value_of,
-    watts_of,
-)
+from . import law
+from .law import Factor, Objective, Outcome, Reals, Where, unscaled
 from .problem import Choice, Configuration, Option, Part, Problem, ProblemError, named
 
 AT_ONCE = 1 << 15
@@ -89,7 +72,7 @@ class Candidate:
 
     def key(self, order: Sequence[str]) -> tuple[Any, ...]:
         """Its costs in an order, then the place of its mode and the keys of its options. The smallest key wins."""
-        costs = costs_of(self.problem, self.configuration)
+        costs = law.costs_of(self.problem, self.configuration)
         options = [option_key(self.problem, option) for option in self.configuration.options]
         return *(costs[name] for name in order), self.place, options
 
@@ -99,9 +82,10 @@ class Solution:
     """The answer and its alternatives.
 
     ``best``: the largest value of all. ``ties``: of each other execution mode and mapping of parts to devices the tied
-    configuration with the smallest key, in order. ``elsewhere``: the answer if its mapping could not be had, None where
-    there is no other. ``bound``: the value of every part on its fastest option at once, without sharing, transfers or
-    budgets. ``configurations``: the number of all; mirror images, on other ones of equal devices, are not in it.
+    configuration with the smallest key, in order. ``best_other_mapping``: the answer if its mapping could not be
+    had, None where there is no other. ``bound``: the value of every part on its fastest option at once, without
+    sharing, transfers or budgets. ``configurations``: the number of all; mirror images, on other ones of equal devices,
+    are not in it.
     """
 
     objective: Objective
@@ -109,7 +93,7 @@ class Solution:
     answer: Candidate
     best: float
     ties: tuple[Candidate, ...]
-    elsewhere: Candidate | None
+    best_other_mapping: Candidate | None
     bound: float
     configurations: int
 
@@ -166,6 +150,9 @@ def option_key(problem: Problem, option: Option) -> tuple[Any, ...]:
 
 # Groups
 
+Names = tuple[tuple[str, str], ...]
+"""(device, the one of its class that stands in its place)."""
+
 
 class Column:
     """The options of a part in a group, as one option whose numbers are arrays of this ``shape``."""
@@ -201,6 +188,13 @@ class Group:
     def __init__(self, choices: Sequence[Choice], shape: Sequence[int]) -> None:
         self.choices, self.shape = choices, shape
         self.columns = [Column(options, shape) for options in zip(*choices, strict=True)]
+        self.sites = {column.part: [device for device, _ in column.where] for column in self.columns}
+
+    def on(self, names: Names) -> "Group":
+        """The same choices on the devices that ``names`` put in place of their own."""
+        if all(own == other for own, other in names):
+            return self
+        return Group([tuple(option.on(dict(names)) for option in choice) for choice in self.choices], self.shape)
 
 
 def groups_of(problem: Problem, by_evidence: bool = False) -> list[list[Group]]:
@@ -244,15 +238,15 @@ class Placement:
         self.depths = np.reshape(np.unique(problem.depths), [-1] + [1] * len(groups))
         self.shape = (len(self.depths), *(len(group.choices) for group in groups))
         self.where = {column.part: column.where for column in self.columns}
-        self.devices, self.mapping = devices_of(problem, self.where), mapping_of(self.where)
-        self.watts = watts_of(problem, self.devices, objective)
-        self.missing_ways = missing_ways(problem, self.where)
+        self.devices, self.mapping = law.devices_of(problem, self.where), mapping_of(self.where)
+        self.watts = law.watts_of(problem, self.devices, objective)
+        self.missing_ways = law.missing_ways(problem, self.where)
         fewest = {column.part: column.scaled(factor).min() for column in self.columns}
         self.bound = 0.0 if self.missing_ways else float(self.rate(fewest, self.depths.max()))
 
     def rate(self, seconds: Mapping[Part, Any], depth: Any) -> Any:
         """The value where parts take these seconds."""
-        return rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
+        return law.rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
 
     def scaled(self, factor: Factor) -> "Placement":
         """The same placement with a factor on all times."""
@@ -266,16 +260,16 @@ class Placement:
     def values(self) -> Reals:
         """The value of each configuration, 0 where it does not fit."""
         values = self.rate({column.part: column.scaled(self.factor) for column in self.columns}, self.depths)
-        most, each = sum_needs(self.problem, self.as_one(np.ndarray.max)), self.as_one()
+        most, each = law.sum_needs(self.problem, self.as_one(np.ndarray.max)), self.as_one()
         for budget, have in self.problem.budgets.items():
             if most[budget] > have:
-                values = np.where(sum_needs(self.problem, each, [budget])[budget] <= have, values, 0.0)
+                values = np.where(law.sum_needs(self.problem, each, [budget])[budget] <= have, values, 0.0)
         return np.broadcast_to(values, self.shape)
 
     @functools.cached_property
     def may_fit(self) -> bool:
         """Whether the least needs fit."""
-        least = sum_needs(self.problem, self.as_one(np.ndarray.min))
+        least = law.sum_needs(self.problem, self.as_one(np.ndarray.min))
         return all(least[budget] <= have for budget, have in self.problem.budgets.items())
 
     def parts(self, is_worth: Callable[["Placement"], bool]) -> Iterator["Placement"]:
@@ -324,7 +318,7 @@ class Placement:
         """The configuration with the smallest key of those that are worth at least ``least``, of which there is one."""
         found = []
         for part, values in self.parts_worth(lambda value: value >= least):
-            costs, kept, smallest = costs_of(self.problem, part.as_one()), values >= least, []
+            costs, kept, smallest = law.costs_of(self.problem, part.as_one()), values >= least, []
             for cost in (np.broadcast_to(costs[name], part.shape) for name in order):
                 smallest.append(cost[kept].min())
                 kept = kept & (cost == smallest[-1])
@@ -342,7 +336,7 @@ class Placement:
 
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""
-        slower, loop = slowdowns(self.problem, self.where), self.problem.loop
+        slower, loop = law.slowdowns(self.problem, self.where), self.problem.loop
         spent = {column.part: column.seconds.min() * min(slower[column.part], 1.0) for column in self.columns}
         counted = loop if self.objective == "training" else self.problem.parts
         under_way = sum(spent[part] for part in loop) / (self.depths.max() + 1)
@@ -381,8 +375,8 @@ class Search:
     def answer(self, mode: Any, chosen: Configuration) -> Candidate:
         """A configuration with what it gives."""
         problem, place = self.problems[mode], list(self.problems).index(mode)
-        value = float(value_of(problem, chosen, self.objective))
-        return Candidate(mode, problem, chosen, outcome(problem, chosen), value, place)
+        value = float(law.value_of(problem, chosen, self.objective))
+        return Candidate(mode, problem, chosen, law.outcome(problem, chosen), value, place)
 
     def list_tied(self, epsilon: float) -> tuple[float, list[Candidate]]:
         """(the best value, ``list_firsts`` of the configurations that are tied with it)."""
@@ -439,9 +433,9 @@ def solve(
     for mode, problem in modes.items():
         if not ((isinstance(mode, str) or is_dataclass(mode)) and isinstance(problem, Problem)):
             raise ProblemError(f"a mode is a name and its Problem, not {mode!r:.80} and {problem!r:.80}")
-    if objective not in OBJECTIVES:
-        raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    epsilon = EPSILONS[objective] if epsilon is None else epsilon
+    if objective not in law.OBJECTIVES:
+        raise ProblemError(f"the objective is one of {', '.join(law.OBJECTIVES)}, not {objective!r}")
+    epsilon = law.EPSILONS[objective] if epsilon is None else epsilon
     if not 0 <= epsilon < 1:
         raise ProblemError(f"epsilon is a share of the best value, from 0 up to 1, not {epsilon}")
     return Search(modes, objective).solve(epsilon)
@@ -449,68 +443,54 @@ def solve(
 
 # Equal devices
 
-Roles = dict[str, tuple[int, ...]]
-"""By device, for each part: 0 if its transfers begin and end there, 1 if the device is just busy with it, else 2."""
 
+def every_placement(problem: Problem, axes: Sequence[Sequence[Group]]) -> Iterator[list[Group]]:
+    """Yield every way to take a group of each axis and to put it on some of equal devices.
 
-def every_placement(problem: Problem, axes: Sequence[Sequence[Group]]) -> list[list[Group]]:
-    """Every way to take a group of each axis and to put it on some of equal devices.
-
-    Placements that differ by an exchange of equal devices are **mirror images**. One of them is made: that whose parts,
-    in their order, are on the first devices of each class.
+    Placements that differ by an exchange of equal devices are **mirror images**, of which one is made: that whose parts
+    use the devices of a class in order.
     """
-    roles_of = functools.cache(functools.partial(_roles, problem))
-    move, idle = functools.cache(_moved), (2,) * len(problem.parts)
-    partial: list[tuple[Roles, list[tuple[Group, dict[str, str]]]]] = [({}, [])]
+    placements, on = list[list[Group]]([[]]), functools.cache(Group.on)
     for groups in axes:
-        # Invariant: partial has (roles of devices, groups with the devices that they are on) of the placements of all
-        # axes before; no two are mirror images.
-        partial = [
-            (roles | more, [*sites, (group, names)])
-            for (roles, sites), group in itertools.product(partial, groups)
-            for names, more in _renamings(problem, roles_of(group), roles)
+        # Invariant: placements has those of the axes before, of which no two are mirror images.
+        placements = [
+            [*before, on(group, names)]
+            for before, group in itertools.product(placements, groups)
+            for names in list_names(problem, group, before)
         ]
-    placements = []
-    for roles, sites in partial:
-        image: dict[str, str] = {}
-        for devices in problem.equal:
-            image.update(zip(sorted(devices, key=lambda device: roles.get(device, idle)), devices, strict=True))
-        renamed = [(group, tuple((own, image[other]) for own, other in names.items())) for group, names in sites]
-        placements.append([move(group, names) for group, names in renamed])
-    return placements
+    for placement in placements:
+        names = number_by_first_use(problem, placement)
+        yield [on(group, names) for group in placement]
 
 
-def _roles(problem: Problem, group: Group) -> Roles:
-    """The roles of the equal devices that a group's choices name."""
-    on = {column.part: [device for device, _ in column.where] for column in group.columns}
-    each = [on.get(part, []) for part in problem.parts]
-    used = [device for device in itertools.chain(*problem.equal) if any(device in devices for devices in each)]
-    return {name: tuple(min(devices.index(name), 1) if name in devices else 2 for devices in each) for name in used}
+def list_names(problem: Problem, group: Group, before: Sequence[Group]) -> list[Names]:
+    """The devices that a group may be put on, after the groups ``before``, without those that make mirror images."""
+    sites, found = [site for other in before for site in other.sites.values()], list[Names]([()])
+    for own in dict.fromkeys(itertools.chain(*group.sites.values())):
+        first: dict[Any, Names] = {}
+        for names, other in itertools.product(found, problem.class_of(own)):
+            if other not in dict(names).values():
+                more = *names, (own, other)
+                alike = [
+                    (problem.class_of(mine), roles_of(mine, group.sites.values()), roles_of(put, sites))
+                    for mine, put in more
+                ]
+                first.setdefault(str(sorted(alike)), more)
+        found = list(first.values())
+    return found
 
 
-def _renamings(problem: Problem, own: Roles, roles: Roles) -> list[tuple[dict[str, str], Roles]]:
-    """(the devices that a group's ``own`` ones are put on, their roles then), after ``roles`` in the axes before."""
-    renamings: list[dict[str, str]] = [{}]
-    for device in own:
-        # Invariant: renamings are those of the devices before; no two make mirror images.
-        longer: dict[Any, dict[str, str]] = {}
-        for names, other in itertools.product(renamings, problem.class_of(device)):
-            if other not in names.values():
-                more = {**names, device: other}
-                both = [(problem.class_of(one), own[one], roles.get(two, ())) for one, two in more.items()]
-                longer.setdefault(tuple(sorted(both)), more)
-        renamings = list(longer.values())
-    return [
-        (names, {two: tuple(map(min, own[one], roles.get(two, own[one]))) for one, two in names.items()})
-        for names in renamings
-    ]
+def number_by_first_use(problem: Problem, placement: Sequence[Group]) -> Names:
+    """Each of equal devices with the one in its place where parts, in order, use the first ones of each class."""
+    sites = {part: site for group in placement for part, site in group.sites.items()}
+    in_order = [sites[part] for part in problem.parts]
+    order = {device: roles_of(device, in_order) for device in itertools.chain(*problem.equal)}
+    return tuple(pair for each in problem.equal for pair in zip(sorted(each, key=order.__getitem__), each, strict=True))
 
 
-def _moved(group: Group, names: tuple[tuple[str, str], ...]) -> Group:
-    """The same choices on the devices that ``names`` put in place of theirs."""
-    if not names:
-        return group
-    return Group([tuple(option.on(dict(names)) for option in choice) for choice in group.choices], group.shape)
+def roles_of(device: str, sites: Iterable[Sequence[str]]) -> list[int]:
+    """List by part 0 if its transfers begin and end at a device, 1 if it just keeps the device busy, else 2."""
+    return [min(site.index(device), 1) if device in site else 2 for site in sites]
 
 
 # What lacks
@@ -523,7 +503,7 @@ def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
         # Invariant: kept has the repairs of all configurations before that lack just ``fewest``.
         budgets = sorted(part.problem.budgets)
         have = np.array([part.problem.budgets[budget] for budget in budgets])
-        needs = sum_needs(part.problem, replace(part.as_one(), depth=part.depths.min()))
+        needs = law.sum_needs(part.problem, replace(part.as_one(), depth=part.depths.min()))
         shape = (1, *part.shape[1:])
         need = np.reshape([np.broadcast_to(needs[name], shape) for name in budgets], (len(budgets), math.prod(shape)))
         short = need > have[:, None]
@@ -545,12 +525,9 @@ def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
 
 def repair_of(placement: Placement, budgets: Sequence[str], needs: Sequence[float]) -> Repair:
     """The repair of these budgets and the missing links, with equal devices named in the order of their classes."""
-    image: dict[str, str] = {}
-    for name in (*budgets, *itertools.chain(*placement.missing_ways)):
-        device = name.partition(".")[0]
-        others = [other for other in placement.problem.class_of(device) if other not in image.values()]
-        if others and device not in image:
-            image[device] = others[0]
+    names, image = (*budgets, *itertools.chain(*placement.missing_ways)), dict[str, str]()
+    for device in dict.fromkeys(name.partition(".")[0] for name in names):
+        image[device] = next(one for one in placement.problem.class_of(device) if one not in image.values())
     have = [placement.problem.budgets[budget] for budget in budgets]
     return Repair(
         dict(zip((named(budget, image) for budget in budgets), zip(have, needs, strict=True), strict=True)),

@@ -90,7 +90,7 @@ def learner_scaling(question: MappingQuestion, device: str | None = None) -> Lea
         raise ProblemError(f"no learner of {question.workload.name} on {home.name} fits {place.name}")
     built, chosen = loop
     answer, outcome = chosen.answer, chosen.answer.outcome
-    step, known = answer.configuration.learner.time, built.details(answer.configuration.actors)
+    step, known = answer.configuration.learner.time, answer.configuration.actors.details
     acting = built.parts.actors.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
     sources = tuple(sources_of(parts, home, by, step.scaled(1 / outcome.training_hz / step.value)))
     terms, processes = terms_of(parts.batch, sources, home), Processes.of(parts, parts.cores, count, acting)

@@ -18,9 +18,9 @@ from impls.training.adapting import MEMORY, PROCESSOR, WHOLE, Cap, Pair, adapt, 
 from ..answer import Answer, Note, Row
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.build import build
-from ..mapping.knee import Knee, knee
 from ..mapping.processes import is_here
 from ..mapping.question import BATCHES, MappingQuestion, measured_batches, refuse
+from ..mapping.why_not import Knee, knee
 from ..platforms import Platform
 from ..solver.law import EPSILONS, Outcome, outcome
 from ..solver.problem import Configuration, Option, Problem, ProblemError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from dse.mapping.alternatives import Doubt
+from dse.mapping.alternatives import JointUncertainty
 from dse.mapping.build import Built, build
 from dse.mapping.question import MappingQuestion, ask, load_workload, tables
 from dse.platforms import load
@@ -153,7 +153,7 @@ def _front(results: Evidence, workload: str) -> list[Point]:
 
 
 def _point(one: Candidate, is_undominated: bool) -> Point:
-    ends, given = Doubt("ratio", 0.0).ends(one), one.outcome
+    ends, given = JointUncertainty("ratio", 0.0).ends(one), one.outcome
     arrangement = one.mode.arrangement
     return Point(
         given.devices, arrangement, letters(one.configuration), given.hz, *ends, given.watts or 0.0, is_undominated

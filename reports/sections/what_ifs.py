@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dse.answers.printer import rounded
 from dse.estimate import weakest
-from dse.mapping.alternatives import Doubt
+from dse.mapping.alternatives import JointUncertainty
 from dse.mapping.build import build
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
@@ -146,7 +146,7 @@ def answer(known: Known, changed: Changed, workload: str) -> Answer:
     if not isinstance(solved, Solution):
         return Answer((*[("", "")] * 5, ("nothing fits", "")), 0.0)
     one, chosen, mode = solved.answer, solved.choice, solved.answer.mode
-    low, high = Doubt(OBJECTIVE, EPSILON).ends(one)
+    low, high = JointUncertainty(OBJECTIVE, EPSILON).ends(one)
     source = weakest(option.time.rests_on.source for option in chosen.options)
     most = "at most, " * (not mode.in_turns)
     rate = rounded(one.value, low, high), f"{most}{rounded(low, low, high)} to {rounded(high, low, high)}, {source}"

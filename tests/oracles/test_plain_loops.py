@@ -60,7 +60,10 @@ def differences(seed):
         "answer": (first.key, key_of(problem, found.answer)),
         "value": (first.value, found.value),
         "ties": ([one for one in tied if one != home], [plain.mirrored(problem, one.mapping) for one in found.ties]),
-        "elsewhere": (away[0].key if away else None, found.elsewhere and key_of(problem, found.elsewhere)),
+        "elsewhere": (
+            away[0].key if away else None,
+            found.best_other_mapping and key_of(problem, found.best_other_mapping),
+        ),
     }
     wrong = [
         f"{what}: {mine} by loops, {theirs} by the search" for what, (mine, theirs) in pairs.items() if mine != theirs

@@ -35,11 +35,6 @@ def test_no_run_of_exact_times_exceeds_its_bound(seed):
     assert noisy.hz <= exact.hz * 1.2
 
 
-def test_a_run_is_the_same_each_time():
-    problem, configuration = random_case(np.random.default_rng(1))
-    assert run_configuration(problem, configuration) == run_configuration(problem, configuration)
-
-
 def test_further_engines_are_busy_too_and_empty_transfers_are_none():
     """Two devices learn together, and the tree of the second one waits for it: two thirds of what one alone makes."""
     parts = {part: option(part, part, "cpu", 1e-6, {}, f"cpu.{part}") for part in PARTS}

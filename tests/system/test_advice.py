@@ -41,15 +41,7 @@ MACHINE = "d7dae63b89"
 HERE = RESULTS / MACHINE / "platform.toml"
 INSTALL = re.compile(r"pip install '\.\[(\w+)\]'")
 PARSERS = {package: f"{package}.__main__" for package in ("dse", "impls", "impls.cluster", "impls.training", "reports")}
-QUICK = (
-    ("platform", "list"),
-    ("platform", "show"),
-    ("platform", "check"),
-    ("recommend",),
-    ("explain",),
-    ("fpga",),
-    ("cores",),
-)
+QUICK = ("platform list", "platform show", "platform check", "recommend", "explain", "fpga", "cores")
 
 
 def advised(said):
@@ -81,7 +73,7 @@ def try_out(command):
             load(name)
     if (name := getattr(given, "platform", None)) and name != platforms.files.HERE:
         platforms.load(name)
-    if package == "dse" and any(tuple(words[: len(quick)]) == quick for quick in QUICK) and "this" not in words:
+    if package == "dse" and " ".join(words).startswith(QUICK) and "this" not in words:
         assert dse_main(words) == 0, command
 
 

@@ -17,23 +17,9 @@ SECONDS, MEGABYTES = 10, 1_000
 PLATFORMS = ("u200", "h200", "edge", "this", "nothing")
 WORKLOADS = ("cartpole_dqn", "hopper_ddpg", "pong_dqn", "cartpole_ddpg", "nothing")
 FIXES = (
-    "batch={n}",
-    "update_interval={n}",
-    "capacity={n}",
-    "presampled={n}",
-    "actors={n}",
-    "learner_threads={n}",
-    "fanout={n}",
-    "threads={n}",
-    "learner=gpu",
-    "learner=fpga",
-    "sampling=cpu",
-    "storage=gpu",
-    "contestant=numba",
-    "contestant=nimba",
-    "arrangement=pipelined",
-    "{n}",
-)
+    "batch={n} update_interval={n} capacity={n} presampled={n} actors={n} learner_threads={n} fanout={n} threads={n} "
+    "learner=gpu learner=fpga sampling=cpu storage=gpu contestant=numba contestant=nimba arrangement=pipelined {n}"
+).split()
 CHANGES = ("cpu.cores={n}", "gpu.memory_gb={n}", "cpu.memory_gb={n}", "cpu-gpu.beta_gb_per_s={n}", "gpu.x={n}")
 
 

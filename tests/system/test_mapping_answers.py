@@ -13,22 +13,19 @@ import pytest
 from dse.answers import emit
 from dse.answers.mapping_answer import explained_answer, mapping_answer
 from dse.answers.printer import write
-from dse.mapping.answer import MappingAnswer, build_answer
-from dse.mapping.build import build
-from dse.mapping.knee import SHARE
+from dse.mapping.answer import MappingAnswer
 from dse.mapping.processes import runs_of
 from dse.mapping.question import MappingQuestion, answer_question, ask, find_mapping, tables
 from dse.mapping.what_if import with_changes
+from dse.mapping.why_not import SHARE
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, ProblemError
-from dse.solver.solve import solve
 from dse.times.door import Times
 from impls.training import load, timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
 from tests.matrix import matrix, slow
-from tests.oracles import plain_loops as plain
 from tests.solver_cases import explain_mapping
 from tests.system.test_tree_answers import printed
 from tests.unit.test_answers import check_screens
@@ -42,40 +39,6 @@ def find_note(given, kind):
     """The values of the one note of a kind."""
     (values,) = (note.values for note in given.notes if note.kind == kind)
     return values
-
-
-@pytest.fixture(scope="module")
-def here():
-    machine, workload = load_platform(HERE), load("hopper_ddpg")
-    return build(Times(machine, workload, *tables(machine, workload, RESULTS), {}))
-
-
-# The choice
-
-
-@pytest.mark.parametrize("objective", ["ratio", "training"])
-def test_the_choice_over_all_places_is_that_of_nested_loops(here, objective):
-    rows = [plain.judged(one, chosen, objective) for one in here.problems.values() for chosen in plain.every(one)]
-    result, top = solve(here.problems, objective), max(row.value for row in rows if not row.broken)
-    assert result.best == top
-    assert result.answer.value >= top * 0.99
-
-
-def test_a_place_that_comes_first_wins_a_tie(here):
-    """With patience for anything, the fewest cores decide: a loop on one core."""
-    result = solve(here.problems, "ratio", 0.9)
-    assert result.answer.mode.arrangement == "serial"
-    assert sum(option.needs.get("cpu.cores", 0) for option in result.choice.options) == 1
-
-
-# How sure
-
-
-def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
-    given = build_answer(here, "ratio")
-    assert given.measure_next.id == given.decides[0].more["evidence"]
-    assert given.measure_next.id == "loop(cpu)"  # by the dense learner, which nobody timed there
-    assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
 
 
 # The whole answer
@@ -106,23 +69,6 @@ def test_an_answer_adds_up(platform, name):
 def cores_of(given):
     """The cores that are used, and those there are."""
     return given.choice.more["cores"], given.choice.more["cores_there"]
-
-
-def bound_by(given):
-    """The parts that the slowest engine does, and its device."""
-    return given.bottleneck.values["parts"], given.bottleneck.values["device"]
-
-
-def test_what_bounds_training_is_never_the_actors():
-    wishes = {"learner": "fpga", "updating": "fpga", "sampling": "fpga", "update_interval": 4}
-    given = find_mapping("edge", "cartpole_dqn", "training", fix=wishes)
-    assert given.choice.more["actor_hz"] < given.value
-    assert "actors" not in given.bottleneck.values.get("parts", ())
-    ratio = find_mapping("edge", "cartpole_dqn", fix=wishes)
-    assert bound_by(ratio) == (["actors"], "cpu")
-    serial = find_mapping(HERE, "hopper_ddpg", "training", fix={"arrangement": "serial"})
-    assert bound_by(serial) == (["sampling", "storage", "learner", "updating"], "cpu")
-    assert serial.bottleneck.values["engine"] == "cpu.main"
 
 
 @pytest.mark.slow
@@ -174,11 +120,6 @@ def test_a_batch_is_not_the_largest_because_it_is_the_largest():
     assert list(found["shares"].values())[-1] == 1.0
 
 
-def test_what_was_measured_bounds_the_batch():
-    found = find_note(find_mapping(HERE, "hopper_ddpg", free=["batch"]), "batch_at_knee")
-    assert max(tried_of(found)) == found["largest"] == 2048
-
-
 def test_drawing_ahead_helps_where_parts_overlap():
     """CartPole-DQN samples no batch ahead: on a GPU everything waits for everything, unless that is free."""
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
@@ -223,18 +164,6 @@ def test_processes_that_share_cores_are_not_tried_unasked():
     assert {run.actors for run in runs_of(parts, "apart")} == {1} and not list(runs_of(parts, "pipelined"))
     asked = dataclasses.replace(parts, constraints={"actors": 3})
     assert {run.actors for run in runs_of(asked, "apart")} == {3}
-
-
-def test_an_explanation_says_what_bounds_the_other():
-    given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
-    assert given.loss == pytest.approx(1 - given.asked.value / given.best.value)
-    assert {part.label["device"] for part in given.asked.parts if part.label["part"] == "learner"} == {"cpu"}
-    assert given.verdict == "loses"
-    assert find_note(given, "part_takes")["part"] == "learner"
-    tie = explain_mapping("h200", "hopper_ddpg", {"learner": "gpu"})
-    assert tie.loss <= 0.01
-    assert tie.verdict == ("ties_unsure" if tie.best.made.best else "ties_within_epsilon")  # the fastest may be another
-    assert cores_of(explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}).asked) == (3.0, 2.0)
 
 
 def test_what_is_faster_within_patience_is_told_so():
@@ -310,7 +239,7 @@ def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
     torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
     fix = {"arrangement": "apart", "learners": 1, **torch}
-    question = ask(HERE, "cartpole_dqn", "training", fix, results=RESULTS)
+    question = ask(HERE, "cartpole_dqn", "training", fix=fix, results=RESULTS)
     (problem,) = question.built().problems.values()
     given = answer_question(question)
     loop = [part.estimate.value for part in given.parts if part.label["part"] != "actors"]

@@ -10,7 +10,7 @@ from dse.answers.platform import primitives_answer
 from dse.estimate import Estimate, Evidence, interval_of
 from dse.fpga import rmm_search
 from dse.mapping.build import build
-from dse.mapping.processes import ExecutionMode, Run
+from dse.mapping.processes import ExecutionMode
 from dse.mapping.question import ask, find_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
@@ -28,7 +28,7 @@ from tests.matrix import slow
 from tests.solver_cases import option, timed
 
 MACHINES = ("8fb834d50a", "d7dae63b89")
-ALONE = ExecutionMode("apart", Run("apart", 1, "torch", "torch"))
+ALONE = ExecutionMode("apart", 1, "torch", "torch")
 SERIAL = {"arrangement": "serial", "learner_threads": 1}
 
 

@@ -3,7 +3,6 @@ import itertools
 
 import pytest
 
-from benchmarks.topics.profile.cells import options_of
 from dse.estimate import Estimate, Evidence
 from dse.fpga import BOUNDED, learner_search, placement
 from dse.mapping.build import build, flows
@@ -20,7 +19,7 @@ from dse.times.cells import PerformanceTable, carried, of_records, over_batch
 from dse.times.door import Times
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
-from impls.training import identity, load, timed_names
+from impls.training import load
 from impls.training.weights import layout_of, networks
 from tests.committed import RESULTS
 from tests.matrix import slow
@@ -55,11 +54,6 @@ def parts_of(platform, name, **fixed):
 
 
 # Records
-
-
-@pytest.mark.parametrize("name", timed_names())
-def test_a_workload_is_known_by_what_profiles_record(name):
-    assert identity(load(name)) == options_of(load(name))["identity"]
 
 
 @pytest.mark.parametrize("name", PROFILED)
@@ -128,13 +122,6 @@ def test_more_cores_are_between_the_scalability_law_and_a_speedup_that_keeps_gro
         assert speedup / factor == pytest.approx(cores / (1 + 0.2 * (cores - 1)))
         assert speedup * factor == pytest.approx(cores / 1.2 if cores > 1 else 1.0)
         assert factor == pytest.approx(1.0) if cores <= laws.TIMED_CORES else factor > 1
-
-
-def test_networks_of_workloads_reach_the_fpga_laws_with_their_own_shapes():
-    for name, macs in (("cartpole_dqn", 17_152), ("hopper_ddpg", 69_376), ("pong_dqn", 18_713_600)):
-        network, factor = laws.network_of(load(name))
-        assert network.macs == macs
-        assert factor >= 1
 
 
 # Problems
@@ -238,12 +225,6 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
     assert all(evidence.description for evidence in built.evidence.values())
     commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
     assert all(command.startswith("python -m ") for command in commands)
-
-
-def test_the_depth_is_the_workloads_unless_it_is_free():
-    parts = parts_of("h200", "hopper_ddpg")
-    assert build(parts).problems[MODES["serial"]].depths == (50,)
-    assert build(parts, frozenset(["presampled"])).problems[MODES["serial"]].depths == (*range(9), 16, 50)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from dse.answers.ask import find_modeled_tree
 from dse.answers.mapping_answer import mapping_answer
 from dse.estimate import Estimate, Evidence
 from dse.mapping import alternatives
-from dse.mapping.alternatives import Doubt, choose, undominated
+from dse.mapping.alternatives import JointUncertainty, choose, undominated
 from dse.mapping.answer import MappingAnswer
-from dse.mapping.explain import WATTS, Explanation
 from dse.mapping.options import EqualDevices
 from dse.mapping.question import answer_question, ask, explain_choice, find_mapping, tables
+from dse.mapping.why_not import WATTS, Explanation
 from dse.platforms import load as load_platform
-from dse.solver.deciding import Deciding
+from dse.solver.deciding import Sensitivity
 from dse.solver.law import LOOP_BOUND, outcome, transfers
 from dse.solver.solve import Search
 from dse.times import laws
@@ -93,7 +93,7 @@ def test_of_two_on_as_many_cores_the_slower_is_dominated():
 def test_elsewhere_is_on_other_devices_whatever_the_mode():
     both = learners(("only", 100.0, 1.1, 1.0, "T"))
     slower = learners(("only", 50.0, 1.1, 1.0, "T"))
-    assert chosen_of(None, apart=both, pipelined=slower).elsewhere is None
+    assert chosen_of(None, apart=both, pipelined=slower).best_other_mapping is None
 
 
 # Ends of a rate
@@ -102,7 +102,7 @@ def test_elsewhere_is_on_other_devices_whatever_the_mode():
 def test_ends_of_a_rate_are_those_of_its_time_the_other_way_up():
     time = Estimate(0.01, 0.008, 0.04, Evidence("T", "modeled"))
     one = only(with_times(learners(("only", 100.0, 2.0, 1.0, "T")), learner=time))
-    assert Doubt("ratio", 0.01).ends(one) == pytest.approx((25.0, 125.0), rel=0.02)
+    assert JointUncertainty("ratio", 0.01).ends(one) == pytest.approx((25.0, 125.0), rel=0.02)
 
 
 def test_a_rate_that_the_loop_bounds_is_drawn_from_all_of_the_loop():
@@ -110,7 +110,7 @@ def test_a_rate_that_the_loop_bounds_is_drawn_from_all_of_the_loop():
     time = Estimate(0.01, 0.005, 0.02, Evidence("T", "modeled"))
     one = only(with_times(learners(("only", 100.0, 2.0, 1.0, "T")), learner=time, storage=time))
     assert one.value == pytest.approx(50.0, rel=1e-4)
-    assert Doubt("ratio", 0.01).ends(one) == pytest.approx((25.0, 100.0), rel=0.02)
+    assert JointUncertainty("ratio", 0.01).ends(one) == pytest.approx((25.0, 100.0), rel=0.02)
 
 
 # Devices of one model
@@ -219,8 +219,8 @@ def test_a_command_has_the_learners_threads():
 
 def test_what_decides_is_a_row_by_its_factor_and_device(monkeypatch):
     answer = find_mapping("u200", "hopper_ddpg")
-    near = Deciding("link cpu-gpu", 0.932, 9.0)
-    far = Deciding("RMM(fpga)", 0.471, 9.0, answer.made.elsewhere, 0.12)
+    near = Sensitivity("link cpu-gpu", 0.932, 9.0)
+    far = Sensitivity("RMM(fpga)", 0.471, 9.0, answer.made.best_other_mapping, 0.12)
     monkeypatch.setattr(alternatives, "deciding", lambda *_: [near, far])
     rows = mapping_answer(answer).decides
     told = [(row.says, *row.label.values(), row.more["gain"]) for row in rows]
@@ -291,13 +291,6 @@ def test_parts_and_transfers_of_an_engine_are_all_that_keeps_it_busy(platform, w
     assert [row["simulated_with_deviation"] for row in simulated] == [0.0, 1.0]
     assert all(row["low_hz"] <= row["rate_hz"] <= row["high_hz"] for row in simulated)
     assert [row["bytes"] for row in plain["rows"] if "sent" in row] == [one.more["bytes"] for one in given.transfers]
-
-
-def test_a_sent_batch_is_shown():
-    given = answer_question(ask("h200", "pong_dqn", fix={"storage": "cpu", "learner": "gpu"}))
-    (batch,) = (one for one in given.transfers if one.label["sent"] == "storage to learner")
-    assert batch.more["waits"]
-    assert batch.more["bytes"] > 1e6  # 1.1 MB, which no part's own time has in it
 
 
 ASKED = [

@@ -201,7 +201,7 @@ def test_only_what_runs_is_offered_on_a_machine_with_records(results, tmp_path):
             built = question.built()
             for problem in built.problems.values():
                 for option in problem.every_option():
-                    details = built.details(option)
+                    details = option.details
                     assert details.get("learners", 1) in (1, 2)
                     assert details.get("contestant", "numba") == "numba"
                     assert details.get("threads", 1) == 1 or option.part == "learner"
@@ -241,6 +241,15 @@ def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
             assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
         with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
             answer(there, arrangement="serial", threads=2)
+
+
+@pytest.mark.slow
+def test_modelled_platforms_have_trees_that_nothing_shares():
+    question = ask("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
+    (problem,) = question.built().problems.values()
+    kinds = {option.details.get("contestant") for pair in problem.trees for option in pair}
+    assert len(kinds) > 1
+    assert not find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).choice.more["runs_here"]
 
 
 def test_a_tree_with_options_of_its_own_cannot_be_shared(results):

@@ -12,11 +12,11 @@ import pytest
 
 from dse.__main__ import main
 from dse.estimate import Estimate, Evidence
-from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
 from dse.mapping.question import ask, find_mapping
 from dse.mapping.what_if import with_changes
+from dse.mapping.why_not import SHARE, knee
 from dse.platforms import load
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
