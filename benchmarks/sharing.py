@@ -27,9 +27,9 @@ from dse.platforms import fingerprint
 from dse.platforms.checkout import hash_code
 from dse.platforms.files import FILE, parse
 from dse.platforms.fingerprint import identity_of, key_of
-from dse.records import AHEAD, ANOTHER, Record, RecordError, parse_lines, read_file, refusing, select
+from dse.records import AHEAD, ANOTHER, Record, RecordError, parse_lines, read_file, select
 from impls.checks import short
-from impls.files import list_files, write_whole
+from impls.files import list_files, refusing, write_whole
 
 FORMAT = 1
 MANIFEST, ORIGIN = "fanout.json", "imported.json"

@@ -29,11 +29,12 @@ class DeviceKind(NamedTuple):
     """The keys of a kind of device.
 
     ``needed``: fields without which nothing can be said of it. ``own``: fields that only the kinds have which name them
-    here; all others are for every kind.
+    here; all others are for every kind. ``has_laws``: times that nobody measured or stated are modeled.
     """
 
     needed: tuple[str, ...]
     own: tuple[str, ...]
+    has_laws: bool = True
 
 
 KINDS = {

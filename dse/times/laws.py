@@ -25,6 +25,7 @@ from impls.training.weights import CONVOLUTIONS, layout_of, networks
 from ..estimate import Assumption, Estimate, Evidence
 from ..fpga.placement import Placed
 from ..platforms import Device, Memory, PlatformError, Quantity
+from ..platforms.platform import KINDS
 
 FLOAT_BYTES, SUM_BYTES = 4, 8
 CHILDREN_PER_CYCLE = 8  # of a vector unit that compares prefix sums with a prefix value
@@ -111,10 +112,19 @@ def _needed(quantity: Quantity | None, device: Device, key: str) -> float:
     """Return what a platform file must state. PlatformError, with the key to add, where it does not."""
     if quantity is None:
         raise PlatformError(
-            f"{device.name}: a {device.kind.upper()} whose {key} is not stated cannot be modeled; add {key} to its "
+            f"{device.name}: its {key} is not stated, so that a {device.kind} cannot be modeled; add {key} to its "
             f"table in the platform file, or leave it out with --exclude {device.name}"
         )
     return quantity.value
+
+
+def check_laws(device: Device, part: str) -> None:
+    """Raise PlatformError where no law has the time of a part on a device of that kind."""
+    if not KINDS[device.kind].has_laws:
+        raise PlatformError(
+            f"{device.name}: no law has the time of {part} on a device of kind {device.kind}; state it, and those "
+            f"of its other parts, in a file for --times, or leave it out with --exclude {device.name}"
+        )
 
 
 def cores_of(device: Device) -> int:
@@ -241,6 +251,7 @@ def learner(
 
     PlatformError where the numbers of a GPU do not tell.
     """
+    check_laws(device, "learner")
     framework, operations, factor = constants.framework_seconds * pace(host), peak(device), GPU_FACTOR
     scope = f"whole gradient step of {workload.algorithm.upper()} in a framework:"
     description = f"{scope} the larger of its own {framework * 1e3:.2g} ms and the launches, and a roofline on top"
@@ -427,6 +438,7 @@ def rows_moved(
 
     ``more_seconds``: of other records. PlatformError where the numbers of a GPU do not tell.
     """
+    check_laws(device, "storage")
     through, factor, basis = 2 * nbytes / bandwidth(device), GPU_FACTOR, UNTESTED
     if device.kind == "cpu":
         call, each = constants.rows_call_seconds * pace(device), constants.row_seconds * pace(device)

@@ -109,7 +109,7 @@ def _own_time(parts: Times, device: Device, part: str, shape: tuple[str, int], t
 
 def _own_name(parts: Times, device: Device, contestant: str, fanout: int, threads: int) -> tuple[str, dict[str, Any]]:
     """(name, details) of a stated tree; what it does not state is what the constraints ask for, or the workload's K."""
-    usual = {"cpu": PROFILED, "gpu": "cupy", "fpga": "fpga"}[device.kind]
+    usual = {"cpu": PROFILED, "gpu": "cupy", "fpga": "fpga"}.get(device.kind, "tree")
     details = {
         "contestant": contestant or parts.constraints.get("contestant", usual),
         "fanout": fanout or int(parts.constraints.get("fanout", parts.workload.replay.fanout)),

@@ -9,7 +9,9 @@ from dse.__main__ import main
 from dse.answers.printer import say
 from dse.mapping.build import build
 from dse.mapping.question import ask, find_mapping
+from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
+from dse.platforms.platform import KINDS, DeviceKind
 from dse.times.door import Times
 from dse.times.stated import FACTORS, StatedTimes, TimesError
 from dse.times.trees import trees
@@ -334,3 +336,49 @@ def test_a_time_of_one_of_equal_devices_holds_for_all_but_those_with_their_own(t
     steps = {name: known.learners.list(platform.device(name))[0].step for name in ("gpu", "gpu1", "gpu2")}
     assert {name: step.value for name, step in steps.items()} == {"gpu": 100e-6, "gpu1": 100e-6, "gpu2": 200e-6}
     assert [step.rests_on.id for step in steps.values()] == ["T_train(gpu1)", "T_train(gpu1)", "T_train(gpu2)"]
+
+
+NPU = """
+name = "board"
+title = "a board"
+origin = "assumed"
+note = "made up"
+[[device]]
+name = "cpu"
+kind = "cpu"
+cores = 4
+[device.memory]
+size_gib = 32
+[[device]]
+name = "npu"
+kind = "npu"
+[device.memory]
+size_gib = 8
+[[link]]
+from = "cpu"
+to = "npu"
+hops = 1
+alpha_us = 5
+beta_gb_per_s = 10
+back_alpha_us = 5
+back_beta_gb_per_s = 10
+"""
+
+
+def test_a_kind_of_device_without_laws_is_a_line_of_a_table_and_takes_stated_times(tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "npu", DeviceKind(needed=("memory",), own=(), has_laws=False))
+    platform, times = tmp_path / "board.toml", tmp_path / "times.toml"
+    platform.write_text(NPU)
+    parts = {"learner": 100.0, "sampling": 20.0, "updating": 20.0, "storage": 30.0}
+    stated = [
+        f"[[time]]\npart = '{part}'\ndevice = 'npu'\nus = {us}\nsource = 'measured'\n" for part, us in parts.items()
+    ]
+    times.write_text("".join(stated))
+    answer = find_mapping(platform, "hopper_ddpg", times=times)
+    assert answer.choice.label["learner"] == "npu"
+    (learner,) = (row for row in answer.parts if row.label["part"] == "learner")
+    assert learner.number["value"] == pytest.approx(100e-6)
+    times.write_text("".join(stated[1:]))
+    with pytest.raises(PlatformError, match="npu: no law has the time of learner on a device of kind npu; state it"):
+        find_mapping(platform, "hopper_ddpg", times=times)
+    assert find_mapping(platform, "hopper_ddpg", exclude=["npu"]).choice.label["learner"] == "cpu"
