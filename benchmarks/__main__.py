@@ -27,7 +27,7 @@ from impls.terminal import Parser, aligned, answering
 from impls.training import TrainingError
 
 from .arguments import about, add_common, among, listed, parser_of
-from .sharing import as_rows, describe_machines, export_machines, import_machines, name_archive
+from .sharing import describe_machines, export_machines, import_machines, list_rows, name_archive
 from .topic import DIRECT, measure_topic
 from .topics import list_topics, load_topic
 from .workers import WorkerError, WorkerFaultError
@@ -150,7 +150,7 @@ def _import(options: argparse.Namespace) -> int:
     machine's, for `list`, for reports and for answers: python -m dse recommend --machine KEY
     """
     machines = import_machines(options.archive, options.results)
-    print(json.dumps(as_rows(machines)) if options.json else "\n".join(aligned([*describe_machines(machines)])))
+    print(json.dumps(list_rows(machines)) if options.json else "\n".join(aligned([*describe_machines(machines)])))
     if not options.json:
         print(f"ask for that machine: python -m dse recommend --machine {machines[0].key} --capacity 1e6 --batch 256")
     return 0

@@ -81,7 +81,7 @@ def make_topic(name: str, words: Sequence[str]) -> Topic:
 
 
 class Measurer:
-    """What measures on a node: the parts of a topic, made of the words of its command."""
+    """A process that measures on a node: it makes a topic of the words of a command, and times groups of its cells."""
 
     def __init__(
         self, topic: str, words: Sequence[str], node: str, commit: str | None, dirty: bool | None, command: str
@@ -131,15 +131,15 @@ class Node(Protocol):
 
 @dataclasses.dataclass
 class Work:
-    """What is left of one machine's file: groups to measure by (part, keys), and what has been found."""
+    """The work for one machine's file: groups that are left, by (part, keys of cells), and records so far."""
 
     path: Path
     stamps: list[Stamp]
     writer: Writer
     tally: Tally
-    known: list[Record]
+    records: list[Record]
     groups: collections.deque[tuple[int, list[str]]]
-    under_way: int = 0
+    groups_under_way: int = 0
     levels: dict[str, dict[tuple[str, str], float]] = dataclasses.field(default_factory=dict)
     """By node, the median seconds of each sentinel."""
 
@@ -148,7 +148,7 @@ class Driver:
     """Gives groups of cells to nodes, and writes what they return."""
 
     def __init__(
-        self, results: Path, code: str, commit: Sequence[Any], resumes: bool, say: Callable[[str], None]
+        self, results: Path, code: str, commit: tuple[Any, Any, str], resumes: bool, say: Callable[[str], None]
     ) -> None:
         self._results, self._code, self._commit, self._resumes, self._say = results, code, commit, resumes, say
         self._stack, self.works = ExitStack(), dict[str, Work]()
@@ -230,9 +230,9 @@ class Driver:
         while True:
             with self._lock:
                 if work.groups:
-                    work.under_way += 1
+                    work.groups_under_way += 1
                     return work.groups.popleft()
-                if not work.under_way:
+                if not work.groups_under_way:
                     return None
             time.sleep(LOOK_SECONDS / 10)
 
@@ -255,12 +255,12 @@ class Driver:
         is_kept = bool(found) and not self._is_slow(work, node)
         for record in found if is_kept else ():
             work.writer.append(record)
-            work.known.append(record)
+            work.records.append(record)
             if record.cell in work.tally.keys:
                 work.tally.by_status[record.status] += 1
                 work.tally.reasons.update([record.reason or ""] if record.status == "skipped" else ())
         with self._lock:
-            work.under_way -= 1
+            work.groups_under_way -= 1
             if not is_kept:
                 work.groups.append(group)
         if is_kept:
@@ -282,10 +282,12 @@ class Driver:
     def _sum_up(self, work: Work) -> None:
         tally = work.tally
         tally.left = sum(key in tally.keys for _, keys in work.groups for key in keys)
-        tally.pairs = [pair for stamp in work.stamps for pair in twins(work.known, stamp.primitive)]
+        tally.pairs = [pair for stamp in work.stamps for pair in twins(work.records, stamp.primitive)]
         asked = {*tally.keys}
-        tally.found = latest(record for record in work.known if record.cell in asked)
-        tally.failures = [f"{one.contestant} {one.op}, {one.reason}" for one in tally.found if one.status == "failed"]
+        tally.found = latest(record for record in work.records if record.cell in asked)
+        tally.failures = [
+            f"{record.contestant} {record.op}, {record.reason}" for record in tally.found if record.status == "failed"
+        ]
 
 
 class RayNode:

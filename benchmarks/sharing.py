@@ -46,8 +46,8 @@ class Machine:
     """A machine whose records were imported, and what is known of them.
 
     ``is_code_here``: records timed by code as it is in this checkout. ``is_wrong``: records of answers that the exact
-    tree refuted. ``between_runs``: 95 % of |ln(time in one run / time in another)|, as its sentinels tell, of so many
-    ``runs``.
+    tree refuted. ``change_between_runs``: 95 % of |ln(time in one run / time in another)|, as its sentinels tell, of so
+    many ``runs``.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Machine:
     is_code_here: int
     is_wrong: int
     runs: int
-    between_runs: float
+    change_between_runs: float
     is_probed: bool
 
 
@@ -127,10 +127,10 @@ def _read_archive(path: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             every = archive.infolist()
-            names = Counter(each.filename for each in every)
+            names = Counter(file.filename for file in every)
             if MANIFEST not in names:
                 raise RecordError(f"{path}: is no archive of records, for it has no {MANIFEST}; {REMEDY}")
-            if (size := sum(each.file_size for each in every)) > MOST_BYTES:
+            if (size := sum(file.file_size for file in every)) > MOST_BYTES:
                 raise RecordError(f"{path}: holds {size / 1e6:,.0f} MB, and at most {MOST_BYTES / 1e6:,.0f} are read")
             _check_manifest(path, archive.read(MANIFEST))
             for name, count in names.items():
@@ -168,17 +168,17 @@ def _check_machine(path: Path, key: str, files: Mapping[str, bytes]) -> Machine:
         _check_platform(f"{path}:{key}/{FILE}", key, probed)
     kept, changes = select(found), drift(found)
     code = Counter(record.run.code for record in kept)
-    here = {hash_code(clock) for clock in ("benchmarks.sweep", "benchmarks.topics.profile.command")}
+    here = {hash_code(clock) for clock in ("benchmarks.topics.sweep", "benchmarks.topics.profile.command")}
     return Machine(
         key=key,
         cpu=str(kept[-1].machine.get("cpu", "")),
         cores=kept[-1].machine.get("cores"),
         files=len(own),
         records=len(kept),
-        is_code_here=sum(code[each] for each in here),
+        is_code_here=sum(code[timed_by] for timed_by in here),
         is_wrong=sum(record.status == "failed" for record in kept),
         runs=changes.runs,
-        between_runs=max(changes.common, changes.own),
+        change_between_runs=max(changes.common, changes.own),
         is_probed=probed is not None,
     )
 
@@ -216,12 +216,12 @@ def _check_platform(where: str, key: str, content: bytes) -> None:
 def describe_machines(machines: Sequence[Machine]) -> Iterable[tuple[str, ...]]:
     """Yield the rows of a table of what was imported, the heads first."""
     yield "machine", "cpu", "cores", "records", "by code as here", "wrong", "between runs", "probed"
-    for each in machines:
-        between = f"up to {each.between_runs:.0%} ({each.runs} runs)" if each.runs else "unknown"
-        known = each.key, each.cpu, str(each.cores or ""), f"{each.records:,}", f"{each.is_code_here:,}"
-        yield *known, str(each.is_wrong), between, "yes" if each.is_probed else "no"
+    for machine in machines:
+        between = f"up to {machine.change_between_runs:.0%} ({machine.runs} runs)" if machine.runs else "unknown"
+        known = machine.key, machine.cpu, str(machine.cores or ""), f"{machine.records:,}", f"{machine.is_code_here:,}"
+        yield *known, str(machine.is_wrong), between, "yes" if machine.is_probed else "no"
 
 
-def as_rows(machines: Sequence[Machine]) -> list[dict[str, Any]]:
+def list_rows(machines: Sequence[Machine]) -> list[dict[str, Any]]:
     """Return what was imported as plain values, for JSON."""
-    return [dataclasses.asdict(each) for each in machines]
+    return [dataclasses.asdict(machine) for machine in machines]

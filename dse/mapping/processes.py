@@ -127,9 +127,9 @@ def combinations(parts: Times) -> list[Arrangement]:
 def runs_of(parts: Times, arrangement: str) -> Iterator[ExecutionMode]:
     """What is tried of a mode, as far as the constraints allow, where runs of the workload were timed whole, or parts
     of that mode concurrently; else just what is asked for and has more processes than cores. Nothing where the user
-    states times of the parts."""
+    states a time of a part on the processor."""
     table, cores, serial = parts.table, parts.cores, arrangement == "serial"
-    if table is None or parts.own:
+    if table is None or parts.has_stated_loop:
         return
     timed = [one.actors for one in table.whole if one.arrangement == arrangement]
     timed += [one.actors for one in table.concurrent if one.arrangement == arrangement]
@@ -459,7 +459,7 @@ class LoopOverhead:
         """Seconds of a gradient step that actors take, or a learner, of an implementation, by the time alone."""
         table = self.own.table
         known = table and (table.beyond.get(implementation) or table.beyond.get(REFERENCE))
-        if not known or self.own.own:
+        if not known or self.own.has_stated_loop:
             return alone.scaled(self.ratio)
         more = f"times {known.ratio:.2f}, as loops of other workloads take beyond their parts"
         told = f"{alone.rests_on.description}; {more}"

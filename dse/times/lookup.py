@@ -3,6 +3,7 @@
 Letters: B batch, N capacity, E environments an actor steps at once, u environment steps a gradient step, T threads.
 """
 
+import functools
 import math
 import shlex
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from ..estimate import Estimate
 from ..fpga import placement
 from ..platforms import Device, Platform
 from ..records import Source, benchmark
+from ..solver.problem import PARTS
 from . import laws
 from .cells import PerformanceTable, Shape
 from .curves import over_count
@@ -115,6 +117,11 @@ class Lookup:
         known = self.own.known(part, self.equal_devices[device.name]) if self.own else ()
         known = tuple(entry for entry in known if devices in (0, entry.counts.get("devices", 1)))
         return tuple(entry for entry in known if counted(entry) <= laws.cores_of(device))
+
+    @functools.cached_property
+    def has_stated_loop(self) -> bool:
+        """Whether the user states a time of a part on the processor, so that no whole run there tells of the parts."""
+        return any(self.stated(part, self.cpu) for part in PARTS)
 
     def time_stated(
         self, part: str, device: Device, count: int, evidence_id: str, batch: int | None = None

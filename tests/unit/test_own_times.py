@@ -16,6 +16,7 @@ from dse.times.door import Times
 from dse.times.stated import FACTORS, StatedTimes, TimesError
 from dse.times.trees import trees
 from impls.training import load
+from tests.committed import COMMITTED
 from tests.solver_cases import MODES
 
 U200 = load_platform("u200")
@@ -382,3 +383,13 @@ def test_a_kind_of_device_without_laws_is_a_line_of_a_table_and_takes_stated_tim
     with pytest.raises(PlatformError, match="npu: no law has the time of learner on a device of kind npu; state it"):
         find_mapping(platform, "hopper_ddpg", times=times)
     assert find_mapping(platform, "hopper_ddpg", exclude=["npu"]).choice.label["learner"] == "cpu"
+
+
+def test_a_time_that_is_not_used_changes_no_rate(tmp_path):
+    stated = {"learner": "nowhere", "storage": "gpu9"}
+    lines = "[[time]]\npart = '{}'\ndevice = '{}'\nus = 50\nsource = 'measured'\n"
+    path = write(tmp_path, "".join(lines.format(*part) for part in stated.items()))
+    asked = {"results": COMMITTED, "machine": "8fb834d50a"}
+    without, given = (find_mapping("this", "cartpole_dqn", **asked, **times) for times in ({}, {"times": path}))
+    assert given.value == without.value
+    assert given.choice.label == without.choice.label
