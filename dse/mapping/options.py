@@ -23,7 +23,7 @@ from ..times.whole import REFERENCE
 from .processes import ExecutionMode, RunTimes, can_run, is_here
 
 TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal
-Timed = TypeVar("Timed", Learner, Tree)
+Choice = TypeVar("Choice", Learner, Tree)
 
 
 @dataclass(eq=False)
@@ -93,7 +93,7 @@ class EqualDevices:
         source, target = (self._first[end].name if end in self._first else end for end in (link.source, link.target))
         return replace(link, source=source, target=target)
 
-    def _on(self, device: Device, timed: Timed) -> Timed:
+    def _on(self, device: Device, timed: Choice) -> Choice:
         """A learner or a tree on the first device of a model as that on another."""
         return replace(timed, needs=moved(timed.needs, {self.first(device).name: device.name}))
 

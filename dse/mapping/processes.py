@@ -27,7 +27,7 @@ from ..solver.problem import ProblemError
 from ..times.door import Times
 from ..times.laws import together
 from ..times.trees import Tree, trees
-from ..times.whole import REFERENCE, UNLIKE, Timed, Whole, crowded, nearest
+from ..times.whole import REFERENCE, UNLIKE, TimedRun, Whole, crowded, nearest
 
 TREE = "numba"  # what a replay that processes share keeps its priorities in
 ONE = Arrangement()  # learner
@@ -222,7 +222,7 @@ class ConcurrentRunTimes:
         return reshaped(self.parts, self.parts.workload, update_interval=1)
 
     @functools.cached_property
-    def _nearest(self) -> tuple[Timed, float]:
+    def _nearest(self) -> tuple[TimedRun, float]:
         table, run = self.parts.table, self.mode
         environments = self.parts.environments
         shape = run.arrangement, run.learner, run.policy, run.actors, environments, self.parts.cores

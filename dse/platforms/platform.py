@@ -34,13 +34,17 @@ class DeviceKind(NamedTuple):
 
     needed: tuple[str, ...]
     own: tuple[str, ...]
-    has_laws: bool = True
+    has_laws: bool = False
 
 
 KINDS = {
-    "cpu": DeviceKind(("cores", "memory"), ("sockets", "cores", "threads", "peak_fp32_ops_per_s", "caches")),
-    "gpu": DeviceKind(("memory",), ("multiprocessors", "launch_seconds", "peak_fp32_ops_per_s", "caches")),
-    "fpga": DeviceKind(("clock_hz", "slices"), ("shell", "slices")),
+    "cpu": DeviceKind(
+        ("cores", "memory"), ("sockets", "cores", "threads", "peak_fp32_ops_per_s", "caches"), has_laws=True
+    ),
+    "gpu": DeviceKind(
+        ("memory",), ("multiprocessors", "launch_seconds", "peak_fp32_ops_per_s", "caches"), has_laws=True
+    ),
+    "fpga": DeviceKind(("clock_hz", "slices"), ("shell", "slices"), has_laws=True),
 }
 
 

@@ -47,8 +47,8 @@ from .whole import (
     BESIDE,
     REFERENCE,
     Beyond,
-    Timed,
-    Times,
+    TimedRun,
+    TimeOf,
     Whole,
     beyond,
     describe_origin,
@@ -103,7 +103,7 @@ class PerformanceTable:
     trees: Table | None
     whole: tuple[Whole, ...] = ()
     beyond: Mapping[str, Beyond] = dataclasses.field(default_factory=dict)
-    concurrent: tuple[Timed, ...] = ()
+    concurrent: tuple[TimedRun, ...] = ()
     learned: tuple[Record, ...] = ()
     several: tuple[Whole, ...] = ()
     made: tuple[Record, ...] = ()
@@ -287,7 +287,7 @@ class MachineRecords:
         runs, trees, learned, floor = self._shared
         others = {key: known for key, known in runs.items() if key != profiled}
 
-        def alone(key: str) -> Times:
+        def alone(key: str) -> TimeOf:
             return PerformanceTable("", "", (), self._rows(key), None).time
 
         names = sorted({run.learner for known in others.values() for run in known})

@@ -84,7 +84,7 @@ AS_FITTED = Constants()
 
 
 def law(seconds: float, factor: float, description: str, assumed: tuple[Assumption, ...] = ()) -> Estimate:
-    """Return seconds with an error bound of ``factor``; ``Times.modeled`` says which part's evidence they are."""
+    """Return seconds with an error bound of ``factor``; ``Lookup.modeled`` says which part's evidence they are."""
     return Estimate.within(seconds, factor, Evidence("law", "modeled", description, assumed=assumed))
 
 
@@ -112,8 +112,8 @@ def _needed(quantity: Quantity | None, device: Device, key: str) -> float:
     """Return what a platform file must state. PlatformError, with the key to add, where it does not."""
     if quantity is None:
         raise PlatformError(
-            f"{device.name}: its {key} is not stated, so that a {device.kind} cannot be modeled; add {key} to its "
-            f"table in the platform file, or leave it out with --exclude {device.name}"
+            f"{device.name}: its {key} is not stated, so that it cannot be modeled as a {device.kind}; "
+            f"add {key} to its table in the platform file, or leave it out with --exclude {device.name}"
         )
     return quantity.value
 

@@ -161,7 +161,7 @@ def _typed(key: str, value: str) -> Any:
     return value
 
 
-class _Times(Reader):
+class _TimesReader(Reader):
     """Reads the tables of a file whose ``lines`` are known, each a time."""
 
     def __init__(self, lines: Mapping[KeyPath, int]) -> None:
@@ -299,7 +299,7 @@ class StatedTimes:
                 data, lines, faults = strict_toml.tables(text, "times"), strict_toml.locate(text), []
         except UnreadableError as error:
             raise TimesError(str(Problem(str(path), error.line, str(error)))) from None
-        reader = _Times(lines)
+        reader = _TimesReader(lines)
         entries = reader.read(data)
         wrong = sorted({(strict_toml.line_of(key, lines), sentence) for key, sentence in [*faults, *reader.faults]})
         if wrong:

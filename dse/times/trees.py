@@ -87,6 +87,12 @@ def _own(parts: Times, device: Device) -> Iterator[Tree]:
             times = [_own_time(parts, device, part, (contestant, fanout), threads) for part in stated]
             if not any(times):
                 continue
+            missing = next((part for part, time in zip(stated, times, strict=True) if not time), None)
+            if missing and not others():
+                raise PlatformError(
+                    f"{device.name}: {missing} of its tree is not stated, and no law has it; state it too, in the file "
+                    "of --times"
+                )
             name, details = _own_name(parts, device, contestant, fanout, threads)
             stand_in = min(others(), key=lambda tree: tree.draw.value + tree.update.value) if not all(times) else None
             draw, update = (time or getattr(stand_in, op) for time, op in zip(times, ("draw", "update"), strict=True))

@@ -1,9 +1,9 @@
 """Runs that were timed whole: a gradient step of a training loop with all that goes with it, as it trains.
 
-Of some runs of several processes the parts were timed too, concurrently (``Timed``). While an actor works, the learner
-takes c_l times as long, and an actor c_a times beside the learner. Let a learner work for l seconds of a gradient step,
-and each actor for a. Where the learner is the slower side, all the work of an actor lies beside its own, c_a a seconds
-in which it gets 1 / c_l of its work done; so a step takes
+Of some runs of several processes the parts were timed too, concurrently (``TimedRun``). While an actor works, the
+learner takes c_l times as long, and an actor c_a times beside the learner. Let a learner work for l seconds of a
+gradient step, and each actor for a. Where the learner is the slower side, all the work of an actor lies beside its own,
+c_a a seconds in which it gets 1 / c_l of its work done; so a step takes
 
     l + a c_a (1 - 1 / c_l)    and where actors are the slower side    a + l c_l (1 - 1 / c_a).
 
@@ -33,7 +33,7 @@ BESIDE = "training arrangement"
 UNLIKE = 1.25  # for each of A, E, learner and policy in which a run is not the one that was timed: an assumption
 DEVIATION = 1.15  # of a step, as a factor, in a run like one that was timed: an assumption until questions tell
 MOST_SLOWER = 2.0  # the slowdown of two that share all there is to share
-Times = Callable[[str, int], Estimate | None]
+TimeOf = Callable[[str, int], Estimate | None]
 """The time of a part (an implementation and an op) at a batch size; None where it was not timed."""
 
 
@@ -124,7 +124,7 @@ def is_whole(record: Record) -> bool:
     return bool(record.median_seconds) and (serial or several)
 
 
-def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], by: str, own: float) -> Beyond | None:
+def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], TimeOf], by: str, own: float) -> Beyond | None:
     """What serial loops ``by`` an implementation take beyond their parts, the mean over workloads; None without any.
 
     ``alone``: times of a workload's parts, by its identity; ``own``: the error bound of a loop's own time, a factor.
@@ -142,7 +142,7 @@ def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], 
     return Beyond(middle, own * max(max(ratio / middle, middle / ratio) for ratio in ratios))
 
 
-def _sum_of_parts(time: Times, loop: Whole) -> float | None:
+def _sum_of_parts(time: TimeOf, loop: Whole) -> float | None:
     """Seconds of a serial loop's parts as timed alone; None where one was not."""
     acting = time(what_of("actor step", loop.policy, loop.environments), 1)
     ops = what_of("learner step", loop.learner), "storage gather", "numba draw", "numba update"
@@ -159,7 +159,7 @@ _NEEDED = ("rate", "learner alone", "actor alone", "actor period")
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedRun:
     """A run of A actors and one learner that was timed, its parts concurrently and alone; seconds.
 
     ``learner``, ``turn``: of a gradient step, and of an actor's turn of E environments, alone; ``beside``: the same
@@ -213,7 +213,7 @@ class Timed:
         return max(0.0, self.kept - max(self.sides(self.learner, turns, self.keeper, crowd)))
 
 
-def timed(records: Iterable[Record], profiled: str) -> tuple[Timed, ...]:
+def timed(records: Iterable[Record], profiled: str) -> tuple[TimedRun, ...]:
     """Return the runs of a workload, by its identity, whose parts were timed; the latest record of a part counts."""
     cells: dict[tuple[Any, ...], dict[tuple[str, str], Record]] = {}
     for record in records:
@@ -231,7 +231,7 @@ def timed(records: Iterable[Record], profiled: str) -> tuple[Timed, ...]:
             kept = known.get(("kept", "rate"))
             keepers = [record.seconds for (_, op), record in known.items() if op == "keeper step"]
             arrangement, implementation, policy, actors, environments, batch = shape
-            run = Timed(
+            run = TimedRun(
                 *(arrangement, implementation, policy, actors, environments, batch),
                 learner=learner.seconds,
                 turn=turn.seconds,
@@ -246,8 +246,8 @@ def timed(records: Iterable[Record], profiled: str) -> tuple[Timed, ...]:
 
 
 def nearest(
-    runs: Sequence[Timed], arrangement: str, learner: str, policy: str, actors: int, environments: int, cores: int
-) -> tuple[Timed, float] | None:
+    runs: Sequence[TimedRun], arrangement: str, learner: str, policy: str, actors: int, environments: int, cores: int
+) -> tuple[TimedRun, float] | None:
     """(the run that is most like another one, the error bound of a prediction from it); None without any.
 
     A run with enough cores stands for no run without, as long as one of the other kind was timed.
@@ -257,7 +257,7 @@ def nearest(
         return None
     wanted = crowded(arrangement, actors, cores)
 
-    def unlike(run: Timed) -> tuple[bool, int, float, float]:
+    def unlike(run: TimedRun) -> tuple[bool, int, float, float]:
         by = (run.implementation != learner) * 2 + (run.policy != policy)
         at_once = abs(math.log(run.environments / environments))
         return (crowded(arrangement, run.actors, cores) != wanted), by, at_once, abs(math.log(run.actors / actors))

@@ -13,7 +13,7 @@ from dse.answers.emit import why_not_run
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping
 from dse.solver.problem import ProblemError
-from dse.times.whole import Timed, crowded, nearest, timed
+from dse.times.whole import TimedRun, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.arrangement import Arrangement
 from impls.training.weights import layout_of
@@ -30,7 +30,7 @@ TOGETHER = {"synchronous": 2.5, "lock": 1.6, "hogwild": 1.7, "local": 1.8}  # of
 def made(**changes):
     values = {"implementation": "dense", "policy": "dense", "actors": 1, "environments": 1, "batch": 64}
     values |= {"learner": LEARNER, "turn": TURN, "beside": (LEARNER * SLOWER, TURN * SLOWER), "keeper": 0.0}
-    return Timed(**{"arrangement": "apart", **values, "kept": 0.0, "interval": 1, "told": "", **changes})
+    return TimedRun(**{"arrangement": "apart", **values, "kept": 0.0, "interval": 1, "told": "", **changes})
 
 
 RUN = made()

@@ -367,7 +367,7 @@ back_beta_gb_per_s = 10
 
 
 def test_a_kind_of_device_without_laws_is_a_line_of_a_table_and_takes_stated_times(tmp_path, monkeypatch):
-    monkeypatch.setitem(KINDS, "npu", DeviceKind(needed=("memory",), own=(), has_laws=False))
+    monkeypatch.setitem(KINDS, "npu", DeviceKind(needed=("memory",), own=()))
     platform, times = tmp_path / "board.toml", tmp_path / "times.toml"
     platform.write_text(NPU)
     parts = {"learner": 100.0, "sampling": 20.0, "updating": 20.0, "storage": 30.0}
@@ -383,6 +383,9 @@ def test_a_kind_of_device_without_laws_is_a_line_of_a_table_and_takes_stated_tim
     with pytest.raises(PlatformError, match="npu: no law has the time of learner on a device of kind npu; state it"):
         find_mapping(platform, "hopper_ddpg", times=times)
     assert find_mapping(platform, "hopper_ddpg", exclude=["npu"]).choice.label["learner"] == "cpu"
+    times.write_text(stated[0] + stated[1] + stated[3])
+    with pytest.raises(PlatformError, match="npu: updating of its tree is not stated"):
+        find_mapping(platform, "hopper_ddpg", times=times)
 
 
 def test_a_time_that_is_not_used_changes_no_rate(tmp_path):
