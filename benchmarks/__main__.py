@@ -28,7 +28,7 @@ from impls.training import TrainingError
 
 from .arguments import about, add_common, among, listed, parser_of
 from .sharing import describe_machines, export_machines, import_machines, list_rows, name_archive
-from .topic import DIRECT, measure_topic
+from .topic import DIRECT, measure_topic, parser_for
 from .topics import list_topics, load_topic
 from .workers import WorkerError, WorkerFaultError
 
@@ -77,7 +77,13 @@ def _call(words: Sequence[str]) -> int:
 
         return compare_commits(list(words[1:]))
     name, rest = find_topic(words)
-    return measure_topic(load_topic(name), rest)
+    kind = load_topic(name)
+    options = parser_for(kind).parse_args(rest)
+    if options.cluster and not options.dry_run:
+        from .nodes import measure_over  # noqa: PLC0415  # with what joins a cluster
+
+        return measure_over(name, rest)
+    return measure_topic(kind, rest)
 
 
 def find_topic(words: Sequence[str]) -> tuple[str, list[str]]:

@@ -215,10 +215,6 @@ def measure_topic(kind: type[Topic], words: Sequence[str]) -> int:
     """Measure a topic as the words of its command ask, and show what was found; return the exit code: 0 done, 1 cells
     failed, 2 nothing has a time, 75 the machine is busy. RecordError or ValueError where it cannot be measured."""
     options = parser_for(kind).parse_args(words)
-    if options.cluster and not options.dry_run:
-        from .nodes import measure_over  # noqa: PLC0415  # which loads what joins a cluster
-
-        return measure_over(name_of(kind), words)
     topic = kind(options)
     if topic.print_only():
         return 0

@@ -411,7 +411,8 @@ class StatedTimes:
         for name, lines in away.items():
             place = {"place": f"{self.file}:{', '.join(dict.fromkeys(lines))}", "device": name}
             kind = "time_of_excluded" if name in excluded else "time_of_no_device"
-            yield Note(kind, {**place, "times": len(lines), "platform": platform.name, "near": near(name, known)})
+            values = {**place, "times": len(lines), "platform": platform.name, "near": near(name, known)}
+            yield Note(kind, values, "warning" if kind == "time_of_no_device" else "detail")
 
     def _why_useless(self, entry: Entry, platform: Platform) -> tuple[str, dict[str, Any]] | None:
         """Return (the kind of note, its values) of why a time of a device says nothing; None where it does."""
