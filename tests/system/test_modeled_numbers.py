@@ -139,7 +139,7 @@ def test_a_pipelined_rate_is_at_most_so_high():
 )
 def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
     lacking = without(load_platform("h200"), "gpu", **missing)
-    with pytest.raises(PlatformError, match=rf"^gpu: a GPU whose {key}.* is not stated.*add {key}.*--exclude gpu"):
+    with pytest.raises(PlatformError, match=rf"^gpu: its {key}.* is not stated.*add {key}.*--exclude gpu"):
         find_mapping(lacking, "hopper_ddpg")
     assert find_mapping(lacking, "hopper_ddpg", exclude=["gpu"]).parts
     rows = primitives_answer(ask(lacking, "hopper_ddpg", exclude=["gpu"])).rows
