@@ -26,7 +26,7 @@ from .printer import WIDTH, show
 def add_to(commands: Any) -> None:
     """Add ``fpga`` to the commands of a parser."""
     summary = "which RMM and learner for an FPGA, a network and B"
-    about = f"{__doc__}\n{textwrap.fill(f'A network is {SYNTAX}.', WIDTH)}"
+    about = f"{__doc__ or ''}\n{textwrap.fill(f'A network is {SYNTAX}.', WIDTH)}"
     ask = add_command(commands, "fpga", summary, about, "fpga --network hopper --batch 256 --platform u200")
     ask.add_argument("--network", required=True, help="its layers, or a name")
     ask.add_argument("--batch", type=count, required=True, metavar="B", help="samples of a gradient step")

@@ -53,8 +53,8 @@ def add_to(commands: Any) -> None:
 
     def add(action: Callable[[argparse.Namespace], int], example: str = "", argument: str = "") -> Any:
         """Add an action; its help is the docstring of its function."""
-        name, (first, *_) = action.__name__.strip("_"), (action.__doc__ or "").splitlines()
-        summary = first[0].lower() + first[1:-1]
+        name, first = action.__name__.strip("_"), (action.__doc__ or "").partition("\n")[0]
+        summary = first[:1].lower() + first[1:-1]
         parser = add_command(actions, name, summary, action.__doc__, f"platform {name}{example}")
         if argument:
             parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
