@@ -89,17 +89,21 @@ class Measurer:
         self._stack, self._sentinels = ExitStack(), Sentinels()
         made = make_topic(topic, words)
         self._file, self._parts, self._anyway = made.file, made.parts(), made.options.anyway
-        self._is_open = [False] * len(self._parts)
+        self._code, self._is_open = hash_code(type(made).__module__), [False] * len(self._parts)
         for part in self._parts:
             part.path = Path(self._file)
             machine = {**part.stamp.machine, "node": node}
             part.stamp = dataclasses.replace(part.stamp, commit=commit, dirty=dirty, command=command, machine=machine)
+        self._groups = [[{part.key(cell): cell for cell in group} for group in part.cells()] for part in self._parts]
 
     def greet(self) -> Greeting:
         """Return what this node is and would measure."""
         load = "" if self._anyway or not checkout.read_load() else checkout.describe_load()
-        parts = [Part(part.stamp.machine, part.primitive, part.is_counted, _keys_of(part)) for part in self._parts]
-        return Greeting(hash_code(type(self._parts[0]).__module__), load, self._file, parts)
+        parts = [
+            Part(part.stamp.machine, part.primitive, part.is_counted, [[*group] for group in groups])
+            for part, groups in zip(self._parts, self._groups, strict=True)
+        ]
+        return Greeting(self._code, load, self._file, parts)
 
     def measure(self, place: int, keys: Sequence[str]) -> list[str]:
         """Measure the cells of a group that have these keys; return their records, a line each."""
@@ -107,14 +111,9 @@ class Measurer:
         if not self._is_open[place]:
             part.open(self._stack)
             self._is_open[place] = True
-        group = next(group for group in part.cells() if {*keys} <= {part.key(cell) for cell in group})
+        group = next(group for group in self._groups[place] if group.keys() >= {*keys})
         visit = self._sentinels.visit(part.stamp.timed) if part.has_sentinels else ()
-        found = [*visit, *part.measure([cell for cell in group if part.key(cell) in keys])]
-        return [record.to_json() for record in found]
-
-
-def _keys_of(part: Topic) -> list[list[str]]:
-    return [[part.key(cell) for cell in group] for group in part.cells()]
+        return [record.to_json() for record in (*visit, *part.measure([group[key] for key in keys]))]
 
 
 class Node(Protocol):
@@ -131,7 +130,8 @@ class Node(Protocol):
 
 @dataclasses.dataclass
 class Work:
-    """The work for one machine's file: groups that are left, by (part, keys of cells), and records so far."""
+    """The work for one machine's file: groups that remain, by (part, keys of cells), records so far, and the keys of
+    cells that the command counts."""
 
     path: Path
     stamps: list[Stamp]
@@ -139,6 +139,7 @@ class Work:
     tally: Tally
     records: list[Record]
     groups: collections.deque[tuple[int, list[str]]]
+    counted_cells: frozenset[str]
     groups_under_way: int = 0
     levels: dict[str, dict[tuple[str, str], float]] = dataclasses.field(default_factory=dict)
     """By node, the median seconds of each sentinel."""
@@ -223,7 +224,8 @@ class Driver:
         left = [(place, [key for key in group if key not in done]) for place, group in every]
         keys = [key for part in greeting.parts if part.is_counted for group in part.groups for key in group]
         tally = Tally(len(keys), resumed=len(done.intersection(keys)), keys=keys)
-        return Work(path, stamps, writer, tally, known, collections.deque(group for group in left if group[1]))
+        groups = collections.deque(group for group in left if group[1])
+        return Work(path, stamps, writer, tally, known, groups, frozenset(keys))
 
     def _next_group(self, work: Work) -> tuple[int, list[str]] | None:
         """Return a group that is to be measured; waits while another node may still give its group back."""
@@ -248,15 +250,15 @@ class Driver:
         if work is None or group is None:
             assert isinstance(lines, Exception)
             raise lines
-        found = [*parse_lines(lines, f"node {node}")] if isinstance(lines, list) else []
+        found = [*parse_lines(lines, f"node {node}")] if isinstance(lines, list) else []  # none: the node is lost
         for record in found:
             if record.primitive == SENTINEL:
                 work.levels.setdefault(node, {})[record.contestant, record.op] = record.seconds
-        is_kept = bool(found) and not self._is_slow(work, node)
+        is_kept = lines is not None and not self._is_slow(work, node)
         for record in found if is_kept else ():
             work.writer.append(record)
             work.records.append(record)
-            if record.cell in work.tally.keys:
+            if record.cell in work.counted_cells:
                 work.tally.by_status[record.status] += 1
                 work.tally.reasons.update([record.reason or ""] if record.status == "skipped" else ())
         with self._lock:
@@ -281,10 +283,9 @@ class Driver:
 
     def _sum_up(self, work: Work) -> None:
         tally = work.tally
-        tally.left = sum(key in tally.keys for _, keys in work.groups for key in keys)
+        tally.left = sum(key in work.counted_cells for _, keys in work.groups for key in keys)
         tally.pairs = [pair for stamp in work.stamps for pair in twins(work.records, stamp.primitive)]
-        asked = {*tally.keys}
-        tally.found = latest(record for record in work.records if record.cell in asked)
+        tally.found = latest(record for record in work.records if record.cell in work.counted_cells)
         tally.failures = [
             f"{record.contestant} {record.op}, {record.reason}" for record in tally.found if record.status == "failed"
         ]
@@ -341,7 +342,7 @@ def measure_over(name: str, words: Sequence[str]) -> int:
                 nodes[about["NodeID"]] = RayNode(ray, about, name, [*words], *stamp)
         return nodes.values()
 
-    code, resumes = hash_code(type(parts[0]).__module__), all(part.resumes for part in parts)
+    code, resumes = hash_code(type(topic).__module__), all(part.resumes for part in parts)
     driver = Driver(Path(options.results), code, stamp, resumes, _say_on(options.json))
     driver.run(find)
     if not driver.works:

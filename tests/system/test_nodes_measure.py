@@ -180,3 +180,15 @@ def test_lines_of_a_node_are_read_as_records(tmp_path):
 
     with pytest.raises(Exception, match="node a:1"):
         measure(tmp_path, Liar("a"))
+
+
+def test_a_group_without_a_record_ends_all_the_same(tmp_path):
+    class Silent(Fake):
+        def measure(self, place, keys, seconds):
+            super().measure(place, keys, seconds)
+            return []
+
+    silent = Silent("a")
+    works, _ = measure(tmp_path, silent)
+    assert silent.measured == len(GROUPS)
+    assert works["aaaa"].records == []
