@@ -139,7 +139,7 @@ class Work:
     tally: Tally
     records: list[Record]
     groups: collections.deque[tuple[int, list[str]]]
-    counted_cells: frozenset[str]
+    cells: frozenset[str]
     groups_under_way: int = 0
     levels: dict[str, dict[tuple[str, str], float]] = dataclasses.field(default_factory=dict)
     """By node, the median seconds of each sentinel."""
@@ -258,7 +258,7 @@ class Driver:
         for record in found if is_kept else ():
             work.writer.append(record)
             work.records.append(record)
-            if record.cell in work.counted_cells:
+            if record.cell in work.cells:
                 work.tally.by_status[record.status] += 1
                 work.tally.reasons.update([record.reason or ""] if record.status == "skipped" else ())
         with self._lock:
@@ -283,9 +283,9 @@ class Driver:
 
     def _sum_up(self, work: Work) -> None:
         tally = work.tally
-        tally.left = sum(key in work.counted_cells for _, keys in work.groups for key in keys)
+        tally.left = sum(key in work.cells for _, keys in work.groups for key in keys)
         tally.pairs = [pair for stamp in work.stamps for pair in twins(work.records, stamp.primitive)]
-        tally.found = latest(record for record in work.records if record.cell in work.counted_cells)
+        tally.found = latest(record for record in work.records if record.cell in work.cells)
         tally.failures = [
             f"{record.contestant} {record.op}, {record.reason}" for record in tally.found if record.status == "failed"
         ]
