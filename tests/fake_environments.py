@@ -1,5 +1,7 @@
 """Environments that misbehave on purpose, made by gymnasium as ``tests.fake_environments:NAME``."""
 
+import time
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -71,6 +73,21 @@ class Fake(gymnasium.Env):
             raise RuntimeError("the door is stuck")
 
 
+class SlowCart(CartPoleEnv):
+    """A CartPole whose step also sleeps, as a simulator that runs on a core of its own."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self._seconds = seconds
+
+    def step(self, action):
+        time.sleep(self._seconds)
+        return super().step(action)
+
+
+SLEEPS_US = (0, 500, 1_000, 2_000, 4_000, 8_000, 16_000)
+
+
 class Carts(CartPoleVectorEnv):
     """gymnasium's vector of CartPoles with a fault, from its second step on."""
 
@@ -122,6 +139,8 @@ for fault in (
 ):  # fmt: skip
     name = "".join(word.title() for word in fault.split())
     gymnasium.register(f"{name}-v0", Fake, kwargs={"fault": fault})
+for sleep in SLEEPS_US:
+    gymnasium.register(f"Slow{sleep}us-v0", SlowCart, kwargs={"seconds": sleep / 1e6}, max_episode_steps=500)
 gymnasium.register("Cut-v0", Fake, kwargs={"truncated": True})
 gymnasium.register("Uneven-v0", Fake, kwargs={"length": 0})
 gymnasium.register("UnevenFrames-v0", Fake, kwargs={"length": 0, "frames": True})

@@ -29,7 +29,8 @@ from ..times.trees import ModeledChoice, choose
 from ..tree import Recommendation, check, unusual
 from .deciding import OBJECTIVE, KeptRace, raced_rows
 from .emit import FORMATS, list_run_settings, mapping_tables, to_toml
-from .mapping_answer import changed_answer, explained_answer, mapping_answer
+from .mapping_answer import changed_answer, explained_answer
+from .nodes_answer import answer_with_nodes
 from .options import ABOUT, add_command, add_question, pairs, question_of, words_of
 from .printer import show
 from .tree_answer import tables_of, tree_answer, tree_to_take
@@ -74,7 +75,8 @@ def recommend_mapping(
     and records "this" stands for (default: this machine, or the nearest that has both). PlatformError, WorkloadError,
     RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
-    return mapping_answer(answer_question(ask_mapping(platform, workload, objective, **asked)))
+    question = ask_mapping(platform, workload, objective, **asked)
+    return answer_with_nodes(question, answer_question(question.without_nodes))[0]
 
 
 def explain_mapping(
@@ -228,12 +230,12 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
         with contextlib.suppress(ProblemError):  # no record predicts what has won
             raced = dataclasses.replace(question, fix={**question.fix, **race["rows"][0]["fix"]})
             question = raced if isinstance(answer_question(raced), MappingAnswer) else question
-    found, asked = answer_question(question), words_of(options)
+    found, asked = answer_question(question.without_nodes), words_of(options)
     if options.emit and isinstance(found, MappingAnswer):
         print(to_toml(mapping_tables(found, question.workload.replay.capacity), asked))
         return 0
-    answer = mapping_answer(found, asked)
-    if isinstance(found, MappingAnswer) and answer.choice:
+    answer, plans = answer_with_nodes(question, found, asked)
+    if isinstance(found, MappingAnswer) and answer.choice and not (plans and plans.is_taken):
         more = {**answer.choice.more, **list_run_settings(question, found)}
         decide = shlex.join(["python", "-m", "dse", "run", options.workload])
         notes = [Note("predicted_alone", {"how": decide}, "measure")] if is_here and not race else []

@@ -15,7 +15,7 @@ from impls.cores import count_allowed
 from impls.replay import strategies
 from impls.terminal import plural
 from impls.training import identity, learners
-from impls.training.arrangement import SEVERAL, UNUSABLE
+from impls.training.arrangement import NODES, SEVERAL, UNUSABLE
 from impls.training.options import KEY
 from impls.training.weights import layout_of
 
@@ -23,6 +23,7 @@ from .. import platforms, race_runs
 from ..answer import Row
 from ..estimate import Estimate, Evidence
 from ..mapping.answer import MappingAnswer
+from ..mapping.nodes import OverNodes, plan_nodes
 from ..mapping.question import MappingQuestion, answer_question
 from ..platforms import checkout
 from ..platforms.checkout import evidence_here, find_race, keep_race
@@ -31,6 +32,7 @@ from ..records import Record, Run
 from ..solver.problem import ProblemError
 from .emit import why_not_run
 from .mapping_answer import input_of_run
+from .nodes_answer import words_of_plan
 
 OBJECTIVE = "ratio"  # whose value is what a race measures
 OWN = ("arrangement", "actors", "learner_implementation", "learners")  # what contenders differ in
@@ -41,6 +43,7 @@ RACED = {
     "strategy": tuple(name for name in strategies() if name not in UNUSABLE),
 }
 """Values with which the best predicted configuration races, where --free names the key."""
+FEW = 2  # contenders of one machine that race with a plan over nodes
 PROCESS_BYTES = 4e8
 LOOK_SECONDS = 0.2
 
@@ -53,11 +56,13 @@ class Contender:
     words: tuple[str, ...]
     settings: str
     processes: int
-    answer: MappingAnswer
+    answer: MappingAnswer | OverNodes
 
     @property
     def name(self) -> str:
         """The configuration, in words."""
+        if isinstance(self.answer, OverNodes):
+            return f"{plural(self.answer.best.nodes, 'node')}, {plural(self.answer.best.actors, 'actor')} on each"
         actors = [plural(self.fix["actors"], "actor")] if "actors" in self.fix else []
         more = [f"{key} {value}" for key, value in self.fix.items() if key not in OWN]
         count = self.fix.get("learners", 1)
@@ -98,6 +103,24 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
     if two and fastest and two.answer.value >= NEAR * fastest[0].answer.value:
         more.insert(0, two)
     return [contender for contender in found if contender in kept] + [contender for contender in more if contender]
+
+
+def add_nodes(question: MappingQuestion, raced: Sequence[Contender], cluster: str) -> list[Contender]:
+    """The best ``FEW`` predicted contenders of one machine, and the best plan over the nodes of a cluster.
+
+    They are few because nodes count a learner as lost that stands still for as long as many others' turns take.
+    ProblemError where no plan is possible.
+    """
+    plans = plan_nodes(question, answer_question(question.without_nodes))
+    if plans is None:
+        raise ProblemError(
+            f"--cluster {cluster}: platform {question.platform.name!r} states no nodes; measure them: python -m dse "
+            f"platform probe --cluster {cluster}"
+        )
+    words = (*words_of_plan(question, plans.best), "--cluster", cluster)
+    fix = {"arrangement": NODES, "actor_nodes": plans.best.nodes, "actors": plans.best.actors}
+    few = sorted(raced, key=lambda contender: -contender.answer.value)[:FEW]
+    return [*few, Contender(fix, words, "", 1, plans)]
 
 
 def _add_value(question: MappingQuestion, contender: Contender, key: str, value: Any) -> Contender | None:

@@ -8,6 +8,7 @@ from typing import Any
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import SUREST_FIRST
 from ..mapping.answer import MappingAnswer, Shortage, split_unit
+from ..mapping.nodes import OverNodes
 from ..mapping.question import MappingQuestion
 from ..mapping.why_not import Explanation
 from ..platforms.fingerprint import where
@@ -45,9 +46,9 @@ def input_of_run(question: MappingQuestion, found: MappingAnswer) -> dict[str, A
     return {"question": {"workload": found.workload}, "choice": choice}
 
 
-def choice_row(found: MappingAnswer, says: str = "train", **more: Any) -> Row:
-    """Return a mapping as a row that says more, or something else."""
-    return replace(found.choice, says=says, more={**found.choice.more, **more})
+def choice_row(found: MappingAnswer | OverNodes, says: str | None = None, **more: Any) -> Row:
+    """Return a choice as a row that says more, or something else."""
+    return replace(found.choice, says=found.choice.says if says is None else says, more={**found.choice.more, **more})
 
 
 def _measure(found: MappingAnswer) -> Iterator[Note]:

@@ -80,6 +80,8 @@ def add_to(commands: Any) -> None:
     option = add(_probe)
     option("--anyway", action="store_true", help="measure although other processes keep the machine busy")
     option("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
+    cluster = "add the nodes of a Ray cluster (auto, local or HOST:PORT) to the file that is there, and what calls take"
+    option("--cluster", metavar="WHERE", help=cluster)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -181,17 +183,22 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    """Probe this machine, and keep what it is as `this`.
+    """Probe this machine, and keep what it is as `this`; with --cluster, the nodes of a Ray cluster as well.
 
     It takes half a minute, without privileges, and is best done while nothing else runs.
     """
-    from ..platforms.probe import write_probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
+    # With their kernels and Ray, of which no other command needs any.
+    from ..platforms.cluster_probe import probe_cluster  # noqa: PLC0415
+    from ..platforms.probe import write_file, write_probe  # noqa: PLC0415
 
     if checkout.is_too_loaded(options.anyway):
         return checkout.BUSY_EXIT_CODE
     path = options.out or find_own_file(options.results)
     with refusing(path, PlatformError, ANOTHER):
-        platform = write_probe(path)
+        platform = load(path) if options.cluster and path.is_file() else write_probe(path)
+        if options.cluster:
+            platform = probe_cluster(platform, options.cluster, options.results)
+            write_file(path, platform)
     print("\n".join([*write_platform(platform), "", f"written to {path}"]))
     return 0
 

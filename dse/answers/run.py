@@ -24,17 +24,19 @@ from typing import Any
 
 from impls.terminal import amount, count
 from impls.training import TrainingError, Workload
+from impls.training.arrangement import NODES
 from impls.training.folder import check
 from impls.training.interrupts import Interrupted, exiting, terminable
 from impls.training.settings import check_ranges
 
 from ..answer import Answer, Note, notes_of_records
 from ..mapping.answer import MappingAnswer, Shortage
+from ..mapping.nodes import OverNodes
 from ..mapping.question import FREE, MappingQuestion, answer_question
 from ..platforms import checkout
 from ..platforms.files import HERE
 from ..race_runs import SECONDS
-from .deciding import OBJECTIVE, RACED, Contender, KeptRace, contenders, follow, race_of, raced_rows
+from .deciding import OBJECTIVE, RACED, Contender, KeptRace, add_nodes, contenders, follow, race_of, raced_rows
 from .emit import why_not_run
 from .mapping_answer import choice_row, input_of_run, mapping_answer
 from .options import add_choices, add_command, add_records, question_of
@@ -56,6 +58,11 @@ def add_to(commands: Any) -> None:
     add("--seconds", type=count, metavar="S", help="end so long after the first step of the run, or after its race")
     decide = f"seconds of the race, with its start (default: {SECONDS:.0f}); 0 trusts the prediction"
     add("--decide", type=amount, metavar="S", help=decide)
+    add(
+        "--cluster",
+        metavar="WHERE",
+        help="race the best plan over nodes of a Ray cluster too: auto, local or HOST:PORT",
+    )
     add("--again", action="store_true", help="race anew, though a race is kept that answers")
     add("--steps", type=count, metavar="S", help="environment steps to take (default: the workload's)")
     add("--seed", type=int, default=0, help="seed of the run (default: %(default)s)")
@@ -81,7 +88,11 @@ def run(options: argparse.Namespace) -> int:
     seconds = _seconds_of_race(options)
     if "strategy" in free and not seconds:
         raise ValueError("--free strategy races, and here nothing does; leave it out, or give seconds to --decide")
-    raced = contenders(question, free) if seconds else []
+    raced = contenders(question.without_nodes, free) if seconds else []
+    if options.cluster:
+        raced, free = add_nodes(question, raced, options.cluster), [*free, "cluster"]
+    elif question.fix.get("arrangement") == NODES:
+        raise ValueError("arrangement=nodes runs on a cluster; name it with --cluster, such as --cluster auto")
     race = KeptRace.of_question(question, free).race(seconds) if seconds and not options.again else None
     chosen = next((contender for contender in raced if race and contender.fix == race["rows"][0]["fix"]), None)
     if raced and not chosen:
@@ -234,7 +245,7 @@ def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) ->
     has_ends = found.objective in PREDICTED
     more = {"measured": measured, "measured_of_predicted": hz / found.hz if hz else None, "load": checkout.read_load()}
     more |= {"measured_hz": hz, "is_inside": has_ends and hz is not None and is_inside(found, hz), "run": dict(summary)}
-    choice = choice_row(found, "train", **more, race=race)
+    choice = choice_row(found, **more, race=race)
     ends = {"predicted_hz": found.hz, "low": found.low, "high": found.high}
     notes = [Note("predicted_rate" if has_ends else "predicted_rate_alone", ends, "first")]
     if race and race["rows"]:
@@ -262,7 +273,7 @@ def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) ->
     return Answer({"workload": found.workload}, choice, tuple(raced_rows(race)), notes=tuple(notes))
 
 
-def is_inside(found: MappingAnswer, hz: float) -> bool:
+def is_inside(found: MappingAnswer | OverNodes, hz: float) -> bool:
     """Return whether a measured rate, as it is printed, lies within the ends that are printed."""
     low, high = map(round_as_shown, (found.low, found.high))
     return low <= round_as_shown(hz) <= high

@@ -144,6 +144,23 @@ SENTENCES = {
     "for each.",
     # Which mapping.
     "train": "Train {workload} (B = {batch}) on {platform}, {arrangement:arranged}: {where:where}; {estimate:range}.",
+    "train_over_nodes": "Train {workload} (B = {batch}) over {actor_nodes:node} of kind {kind_of_node}, "
+    "{actors:actor} on each, {batches_a_call:batch} a call: {estimate:range}.",
+    "one_machine": "One machine: {where:where}; {estimate:range}.",
+    "bound_by_calling": "The process that learns limits the rate: more nodes gain nothing.",
+    "bound_by_actors_of_nodes": "Actors limit the rate, on {nodes:node}.",
+    "bound_by_node": "Nodes limit the rate, by the time that they take to answer a call.",
+    "bound_by_network": "The network limits the rate, by what it carries.",
+    "one_machine_is_enough": "One machine is enough: with {alone_actors:actor} it makes {alone_hz} gradient steps/s, "
+    "and {nodes:node} would make {nodes_hz}. Nodes pay once an environment step takes about {break_even_seconds:us}; "
+    "here it takes {env_seconds:us}.",
+    "nodes_never_pay": "One machine is enough: with {alone_actors:actor} it makes {alone_hz} gradient steps/s, and "
+    "{nodes:node} would make {nodes_hz}; all nodes together have no more cores for actors than this machine.",
+    "nodes_pay": "Nodes pay: one machine makes {alone_hz} gradient steps/s with {alone_actors:actor}. They do from "
+    "about {break_even_seconds:us} an environment step on; here it takes {env_seconds:us}.",
+    "nodes_are_faster": "Nodes pay, though not for their actors: one machine makes {alone_hz} gradient steps/s with "
+    "{alone_actors:actor}.",
+    "nodes_hold_it": "One machine does not hold it.",
     "bound_by_part": "Slowest part: {parts:list} on {devices:list}.",
     "bound_by_parts": "The {device} limits the rate: it does {parts:list}, one after the other.",
     "bound_by_engine": "Slowest part: {engine}.",
@@ -325,6 +342,13 @@ HEADS = {
     "fixed_seconds": "fixed us",
     "per": "element",
     # Designs for an FPGA.
+    "actor_nodes": "nodes",
+    "batches_a_call": "batches a call",
+    "learner_hz": "learner: steps/s",
+    "actors_hz": "actors: steps/s",
+    "node_hz": "answers: steps/s",
+    "network_hz": "network: steps/s",
+    "price_of_a_million": "price of a million steps",
     "front_cycles": "cycles per step",
     "lut": "LUT",
     "dsp": "DSP",

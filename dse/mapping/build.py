@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from impls.training.arrangement import NODES
+
 from ..answer import Note
 from ..estimate import Evidence, weakest
 from ..fpga import rmm_search
@@ -102,6 +104,8 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
     problems: dict[ExecutionMode, Problem] = {}
     lacking: list[Part] = []
     ratios: dict[ExecutionMode, float] = {}
+    if parts.constraints.get("arrangement") == NODES:
+        raise ProblemError(f"arrangement={NODES} is what recommend and run ask about; fix another here, or none")
     own = parts.workload.replay.presampled
     depths = tuple(sorted({*DEPTHS, own})) if "presampled" in free else (own,)
     for builder in _builders(parts, equal):

@@ -14,7 +14,7 @@ from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload, learners
 from impls.training import load_timed as load_workload
-from impls.training.arrangement import SEVERAL, SYNCS
+from impls.training.arrangement import NODES, SEVERAL, SYNCS
 from impls.training.settings import faults_of
 from impls.training.workload import MOST
 
@@ -47,8 +47,9 @@ NUMBERS = {
     "environments": ("actors", "environments"),
 }
 """Keys of --fix that stand in the workload: (table, key)."""
-COUNTS = ("actors", "learner_threads", "fanout", "threads", *(key for key in SEVERAL if key != "sync"))
-"""Keys that are whole numbers: of processes, threads of torch, K, threads of the tree, and how learners combine."""
+OF_NODES = ("actor_nodes", "batches_a_call")
+COUNTS = ("actors", "learner_threads", "fanout", "threads", *(key for key in SEVERAL if key != "sync"), *OF_NODES)
+"""Keys that are whole numbers: of processes, threads of torch, K, threads of the tree, how learners combine, nodes."""
 WHERE = ("sampling", "storage", "learner", "updating")  # a device each
 IMPLEMENTATIONS = ("learner_implementation", "policy_implementation")
 FREE = ("batch", "presampled", "environments")
@@ -73,7 +74,7 @@ def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
         raise unknown(f"no key {short(key)} to fix", key, FIX)
     known: dict[str, tuple[str, Collection[str]]] = {"contestant": ("no tree", trees()), "sync": ("no sync", SYNCS)}
     known |= {
-        "arrangement": ("no arrangement", ARRANGEMENT),
+        "arrangement": ("no arrangement", (*ARRANGEMENT, NODES)),
         **{part: (f"{part}: no device", devices) for part in WHERE},
     }
     known |= {name: (f"{name}: no learner", learners.names()) for name in IMPLEMENTATIONS}
@@ -154,6 +155,13 @@ class MappingQuestion:
         _check(self, devices)
         fix = {key: value_of(key, value, devices) for key, value in self.fix.items()}
         check_several(fix)
+        if (lost := [key for key in OF_NODES if key in fix]) and fix.get("arrangement") != NODES:
+            raise ProblemError(f"{lost[0]}={fix[lost[0]]} is of training over nodes; fix arrangement={NODES} too")
+        if fix.get("arrangement") == NODES and not self.platform.network:
+            raise ProblemError(
+                f"arrangement={NODES}: platform {self.platform.name!r} states no nodes; add [[node]] and [network] to "
+                "its file, or measure those of a cluster: python -m dse platform probe --cluster auto"
+            )
         object.__setattr__(self, "fix", fix)
         object.__setattr__(self, "workload", with_values(self.workload, fix))
 
@@ -161,6 +169,14 @@ class MappingQuestion:
     def tables(self) -> tuple[PerformanceTable | None, PerformanceTable | None]:
         """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has none."""
         return tables(self.platform, self.workload, self.results, self.workload_argument)
+
+    @property
+    def without_nodes(self) -> "MappingQuestion":
+        """The question without nodes, which have actors of their own."""
+        if self.fix.get("arrangement") != NODES:
+            return self
+        of_nodes = ("arrangement", "actors", *OF_NODES)
+        return replace(self, fix={key: self.fix[key] for key in self.fix if key not in of_nodes})
 
     @property
     def machine(self) -> str:

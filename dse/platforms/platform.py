@@ -204,8 +204,33 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Node:
+    """Machines of a kind in a cluster. ``platform``: a name or a file, as commands take it, of their devices."""
+
+    name: str = identifier()
+    platform: str = text("the platform, by name or file, that has their devices; this, the machine that asks")
+    count: Quantity = number("how many of them the cluster has")
+    cores: Quantity | None = number("that the cluster gives each; without it all of its platform's", None)
+    price_per_hour: Quantity | None = number("of one of them, in any currency", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The costs of training over nodes beside those of its parts: calls, and bytes between machines."""
+
+    call_seconds: Quantity = seconds("of the learner's processor, for a call to a node and its answer")
+    batch_seconds: Quantity = seconds("of the learner's processor, to put a batch together and send its priorities")
+    answer_seconds: Quantity = seconds("of a node, to answer a call")
+    rate_bytes_per_s: Quantity = number("of records and weights between the learner and all nodes")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Platform:
-    """A machine. ``machine_key``: the key of its fingerprint, where the machine was probed."""
+    """A machine, and the nodes of a cluster if it is the learner's.
+
+    ``machine_key``: the key of its fingerprint, where the machine was probed. ``nodes``, which may be the machine
+    itself, and ``network`` are there together.
+    """
 
     name: str = identifier()
     title: str | None = text("one line on the machine", None, documentation=True)
@@ -214,6 +239,8 @@ class Platform:
     )
     devices: tuple[Device, ...] = tables("device", Device, MISSING)
     links: tuple[Link, ...] = tables("link", Link)
+    nodes: tuple[Node, ...] = tables("node", Node)
+    network: Network | None = table("network", Network)
 
     def device(self, name: str) -> Device:
         """Return the device of that name. KeyError where there is none."""

@@ -203,9 +203,14 @@ def write_probe(path: Path) -> Platform:
     platform = probe(tell=functools.partial(print, end="\r", file=sys.stderr) if sys.stderr.isatty() else str)
     for device, link in gpus() if fingerprint()["gpus"] else ():
         platform = dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, link))
+    write_file(path, platform)
+    return platform
+
+
+def write_file(path: Path, platform: Platform) -> None:
+    """Write the file of a platform that was probed. OSError where it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_toml(platform, f"# What `{command_line()}` found at {now()}.\n"), encoding="utf-8")
-    return platform
 
 
 def _check_allowed(path: Path) -> None:

@@ -54,6 +54,7 @@ UNITS: Mapping[str, tuple[Unit, ...]] = {
     "_hz": _units(hz=("Hz", 1), mhz=("MHz", "1e6"), ghz=("GHz", "1e9")),
     "_watts": _units(watts=("W", 1)),
     "_ops_per_s": _units(ops_per_s=("op/s", 1), gops=("Gop/s", "1e9"), tops=("Top/s", "1e12")),
+    "_per_hour": _units(per_hour=("per hour", 1)),
 }
 """By the ending of the dataclasses' field names, which say SI units: the endings a key of a file may have instead."""
 

@@ -127,6 +127,9 @@ class _Reader(Reader):
             if kinds and kind not in kinds and given.get(field.name):
                 wrong = f"is for kind {' or '.join(kinds)}, this device is of kind {kind}"
                 self.fault(path, f"{name_of(field)} {wrong}")
+        if of is Platform and not self.faults and bool(given.get("nodes")) != bool(given.get("network")):
+            there, lacks = ("[[node]]", "[network]") if given.get("nodes") else ("[network]", "[[node]]")
+            self.fault(path, f"{there} goes with {lacks}; add that, or: python -m dse platform probe --cluster auto")
         if of is Slice and given.get("shell"):
             for name in RESOURCES:
                 have, taken = given.get(name), getattr(given["shell"], name)

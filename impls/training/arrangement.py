@@ -56,6 +56,8 @@ UNUSABLE = {
 }
 """Strategies of the replay that processes cannot train by without more, and why."""
 DYNA = "dyna_q"
+WEIGHTS_EVERY = 10
+"""Gradient steps after which a node gets new weights with the next call."""
 _OMITTED = ("model_workers", "cap", "actor_nodes", "batches_a_call")
 _FEW, _MANY = 1024, 1 << 30
 _EXACT = ("exact", "printed")

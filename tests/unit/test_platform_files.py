@@ -15,7 +15,20 @@ from dse import platforms
 from dse.__main__ import main
 from dse.platforms import PlatformError, load
 from dse.platforms.files import parse, path_of, template, to_toml
-from dse.platforms.platform import KINDS, Cache, Device, DeviceKind, Link, Memory, Platform, Slice, keys_of, leaves
+from dse.platforms.platform import (
+    KINDS,
+    Cache,
+    Device,
+    DeviceKind,
+    Link,
+    Memory,
+    Network,
+    Node,
+    Platform,
+    Slice,
+    keys_of,
+    leaves,
+)
 from dse.platforms.quantities import Quantity, readable
 from dse.platforms.schema import BLANK
 from tests.unit.test_platforms import GOOD
@@ -253,7 +266,7 @@ KEY = re.compile(rf'(?m)^(\w+) = "{re.escape(BLANK)}"')
 def filled(text):
     """Fill in every blank of what is not commented out."""
     numbers = {"lut": 300_000, "ff": 600_000, "bram36": 700, "uram": 300, "dsp": 2000, "clock_mhz": 200}
-    values = VALUES | numbers | {"multiprocessors": 80, "machine_key": '"k"'}
+    values = VALUES | numbers | {"multiprocessors": 80, "machine_key": '"k"', "platform": '"u200"'}
     return KEY.sub(lambda key: f"{key[1]} = {values.get(key[1], 8)}", text)
 
 
@@ -288,7 +301,7 @@ def test_once_the_needed_keys_are_filled_in_a_question_is_answered(capsys, tmp_p
 
 def test_blocks_of_a_gpu_and_an_fpga_count_once_their_marks_are_away(capsys, tmp_path):
     path = tmp_path / "lab.toml"
-    processor, *blocks = re.split(r"(?=\n# An? [GF]P)", template("lab"))
+    processor, *blocks, _ = re.split(r"(?=\n# (?:An? [GF]P|The nodes))", template("lab"))
     assert len(blocks) == 2
     path.write_text(filled(processor + "".join(map(uncommented, blocks))))
     code, told, _ = ask(capsys, "check", path)
@@ -306,6 +319,7 @@ def test_every_key_of_the_template_is_right_where_it_stands():
 
 def test_the_template_explains_every_key_by_what_ships():
     parts = {"device": Device, "cache": Cache, "memory": Memory, "slice": Slice, "link": Link}
+    parts |= {"node": Node, "network": Network}
     left = {key.name for of in (Platform, *parts.values()) for key in keys_of(of).values() if "meaning" in key.metadata}
     known = set()
     for name, leaf in ((shipped, leaf) for shipped in SHIPPED for leaf in leaves(load(shipped))):

@@ -18,7 +18,7 @@ from ...replay import Batch
 from ...terminal import plural
 from .. import clock, learners
 from ..actor import TRAINING, Episode, seed_of
-from ..arrangement import Arrangement
+from ..arrangement import WEIGHTS_EVERY, Arrangement
 from ..clock import cpu_seconds, seconds_of
 from ..errors import ProcessLost, TrainingError
 from ..learner import Learner
@@ -39,8 +39,6 @@ PATIENCE = 5.0
 """Seconds that a node is waited for before training continues without it."""
 LEARNER_PATIENCE = 15.0
 """The same for a learner."""
-WEIGHTS_EVERY = 10
-"""Gradient steps after which a node gets new weights with the next call."""
 _RETURN_SECONDS = 180.0  # within which one of the nodes answers where all were lost
 _INLINE_BYTES = 90_000  # what Ray sends within a call; more goes by its object store
 _LOOK_SECONDS = 0.02
