@@ -24,6 +24,7 @@ from impls.training.arrangement import NODES, WEIGHTS_EVERY
 from ..answer import Note, Row
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import PlatformError, load
+from ..platforms.files import HERE
 from ..platforms.platform import Network, Node
 from ..platforms.quantities import SOURCE_OF
 from ..records import Source
@@ -189,7 +190,8 @@ def plan_nodes(question: MappingQuestion, alone: MappingAnswer | Shortage) -> Ov
         if wanted == NODES:
             raise ProblemError(f"arrangement={NODES} goes with --objective ratio, not {question.objective}")
         return None
-    is_asked, plans = wanted == NODES, list(_plans(question))
+    parts = question.parts()
+    is_asked, plans = wanted == NODES, list(_plans(question, parts))
     if not plans:
         if is_asked:
             raise ProblemError(
@@ -204,14 +206,25 @@ def plan_nodes(question: MappingQuestion, alone: MappingAnswer | Shortage) -> Ov
     of_groups = [_choose(group, epsilon) for group in groups.values()]
     best = _choose(of_groups, epsilon)
     of_groups.sort(key=lambda plan: (plan is not best, -plan.hz))
-    parts = question.parts()
-    own = max(1, parts.cores - 1)
-    env_seconds = parts.actors.fastest_step(1).value
-    more = [plan.times["learner"].value for plan in plans if plan.nodes * plan.actors > own]
+    own, env_seconds = max(1, parts.cores - 1), parts.actors.fastest_step(1).value
     per_step = _fastest_acting(parts, own)[1].value / env_seconds
-    break_even = min(more, default=math.inf) / per_step
+    break_even = _seconds_of_more_actors(question, parts, own) / per_step
     alone_hz, alone_actors = max(_count_alone(alone), _count_alone(_ask_alone(question, own)))
     return OverNodes(of_groups, alone_hz, alone_actors, env_seconds, break_even, is_asked, question)
+
+
+def _seconds_of_more_actors(question: MappingQuestion, parts: Times, actors: int) -> float:
+    """The least seconds of a gradient step of a learner that calls nodes with more actors than so many; else inf."""
+    network, step, seconds = question.platform.network, _fastest_learner(parts)[1].step, [math.inf]
+    for node in question.platform.nodes:
+        nodes = actors // _cores_of(node, _times_of(question, parts, node)) + 1
+        if network and nodes <= node.count.value:
+            seconds.append(_add_calls(step, network, nodes / max(BATCHES_A_CALL)).value)
+    return min(seconds)
+
+
+def _cores_of(node: Node, there: Times) -> int:
+    return int(node.cores.value) if node.cores else cores_of(there.cpu)
 
 
 def _ask_alone(question: MappingQuestion, actors: int) -> MappingAnswer | Shortage | None:
@@ -241,44 +254,40 @@ def _costs(plan: NodesPlan) -> tuple[float, ...]:
     return price, plan.nodes, plan.actors, plan.batches_a_call, -plan.hz
 
 
-def _times_of(question: MappingQuestion, node: Node) -> Times:
-    """The times of parts on a node: those of the question's own platform where that is the node's."""
-    if node.platform in ("this", question.platform.name):
-        return question.parts()
-    return replace(question, platform=load(node.platform, question.results), times=None).parts()
+def _times_of(question: MappingQuestion, parts: Times, node: Node) -> Times:
+    """The times of parts on a node: ``parts`` where the question's own platform is the node's."""
+    if node.platform in (HERE, question.platform.name):
+        return parts
+    try:
+        return replace(question, platform=load(node.platform, question.results), times=None).parts()
+    except PlatformError as error:
+        raise ProblemError(f"node {node.name}: {error}") from None
 
 
-def _plans(question: MappingQuestion) -> Iterator[NodesPlan]:
-    """Yield every plan that fits: kinds of nodes, M, A and G."""
-    parts, network, fix = question.parts(), question.platform.network, question.fix
+def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
+    """Yield every plan that fits, without more nodes than keep the learner busy: kinds of nodes, M, A and G."""
+    network, fix = question.platform.network, question.fix
     assert network  # else there is nothing to plan
     on_processor, learner = _fastest_learner(parts)
-    weights = parts.weights_bytes / WEIGHTS_EVERY
     for node in question.platform.nodes:
-        try:
-            there = _times_of(question, node)
-        except PlatformError as error:
-            raise ProblemError(f"node {node.name}: {error}") from None
-        cores = int(node.cores.value) if node.cores else cores_of(there.cpu)
+        there = _times_of(question, parts, node)
         memory = there.cpu.memory.size_bytes.value if there.cpu.memory else math.inf
-        actors = [fix["actors"]] if "actors" in fix else range(1, cores + 1)
-        fitting = [count for count in actors if count <= cores]
-        most = int(node.count.value)
-        counts = [fix["actor_nodes"]] if "actor_nodes" in fix else range(1, most + 1)
-        acting = {count: _fastest_acting(there, count) for count in fitting}
-        for nodes, count in itertools.product([count for count in counts if count <= most], fitting):
-            if parts.storage_bytes / nodes > memory:
-                continue
-            policy, steps = acting[count]
-            for batches in [fix["batches_a_call"]] if "batches_a_call" in fix else BATCHES_A_CALL:
-                nbytes = parts.batch_bytes + nodes * weights
+        least, cores = max(1, math.ceil(parts.storage_bytes / memory)), _cores_of(node, there)
+        for actors in [fix["actors"]] if "actors" in fix else range(1, cores + 1):
+            policy, steps = _fastest_acting(there, actors)
+            most = max(least, math.ceil(steps.value / learner.step.value))
+            counts = [fix["actor_nodes"]] if "actor_nodes" in fix else range(least, most + 1)
+            fitting = [count for count in counts if least <= count <= node.count.value and actors <= cores]
+            calls = [fix["batches_a_call"]] if "batches_a_call" in fix else BATCHES_A_CALL
+            for nodes, batches in itertools.product(fitting, calls):
+                nbytes = parts.batch_bytes + nodes * parts.weights_bytes / WEIGHTS_EVERY
                 times = {
                     "learner": _add_calls(learner.step, network, nodes / batches),
                     "actors": steps.scaled(1 / nodes),
                     "node": _of_network(network, network.answer_seconds.value / batches, "answers of a node"),
                     "network": _of_network(network, nbytes / network.rate_bytes_per_s.value, "bytes sent"),
                 }
-                yield NodesPlan(node, nodes, count, batches, learner, on_processor, policy, times)
+                yield NodesPlan(node, nodes, actors, batches, learner, on_processor, policy, times)
 
 
 def _fastest_learner(parts: Times) -> tuple[bool, Learner]:
