@@ -17,7 +17,7 @@ from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
 from ..solver.problem import LOOP, PARTS, TREE, Part, Problem
 from ..solver.queues import run_configuration
-from ..solver.solve import Candidate, Infeasible, solve
+from ..solver.solve import Candidate, Infeasible, Search, solve
 from ..times.door import Times
 from ..times.whole import REFERENCE, what_of
 from .alternatives import Chosen, JointUncertainty, choose, source_of
@@ -172,6 +172,14 @@ class MappingAnswer:
             devices = dict.fromkeys(device for device, _ in chosen.where[part])
             grouped.setdefault(" and ".join(devices), []).append(what)
         return grouped
+
+    @functools.cached_property
+    def front(self) -> tuple[list["MappingAnswer"], list[str]]:
+        """(best trades of value, watts and bytes over links, this answer if it is one; devices of unknown watts)."""
+        found, unknown = Search(self.built.problems, self.objective).front()
+        own = self.chosen.trade(not unknown)
+        others = (replace(self, made=replace(self.made, answer=one)) for one in found)
+        return [self if one.chosen.trade(not unknown) == own else one for one in others], unknown
 
     @functools.cached_property
     def bottleneck(self) -> Note:
@@ -353,9 +361,14 @@ class MappingAnswer:
         return evidence and self.built.rests_on(evidence.id, self.chosen.configuration)
 
     @functools.cached_property
+    def question_notes(self) -> tuple[Note, ...]:
+        """Notes on the question, and warnings where records are of another one."""
+        return (*self.asked_notes, *_profile_notes(self.built.parts))
+
+    @functools.cached_property
     def notes(self) -> tuple[Note, ...]:
         """Notes on what the rate counts and leaves out; warnings where the answer is to another question."""
-        return (*self.asked_notes, *_profile_notes(self.built.parts), *self._notes())
+        return (*self.question_notes, *self._notes())
 
     def _notes(self) -> Iterator[Note]:
         parts, one, chosen = self.built.parts, self.chosen, self.chosen.configuration

@@ -183,8 +183,6 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
     slowest = max(engines, key=lambda engine: busy[engine])
     learning = max(engines, key=lambda engine: trained.get(engine, 0.0))
     acting = [busy[option.engine] for option in configuration.options if option.part not in problem.loop]
-    devices = devices_of(problem, where)
-    known = all(device in problem.watts for device in devices)
     return Outcome(
         hz=float(steps_per_second(busy.values(), loop, depth)),
         training_hz=float(steps_per_second(trained.values(), loop, depth)),
@@ -193,10 +191,22 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
         training_bottleneck=learning if trained.get(learning, 0.0) >= under_way else LOOP_BOUND,
         busy={engine: busy[engine] for engine in engines},
         loop_seconds=loop,
-        devices=devices,
-        bytes_moved=total(flow.nbytes for flow, _ in transfers(problem, where)),
-        watts=math.fsum(problem.watts[device] for device in devices) if known else None,
+        devices=devices_of(problem, where),
+        bytes_moved=sum_bytes(problem, where),
+        watts=sum_watts(problem, where),
     )
+
+
+def sum_watts(problem: Problem, where: Where) -> float | None:
+    """Return the watts of all devices in use; None where those of a device are not known."""
+    devices = devices_of(problem, where)
+    known = all(device in problem.watts for device in devices)
+    return math.fsum(problem.watts[device] for device in devices) if known else None
+
+
+def sum_bytes(problem: Problem, where: Where) -> float:
+    """Return the bytes over links per gradient step, counted once per hop."""
+    return float(total(flow.nbytes for flow, _ in transfers(problem, where)))
 
 
 def total(amounts: Iterable[Any], start: Any = 0.0) -> Any:
@@ -226,7 +236,7 @@ def costs_of(problem: Problem, chosen: Configuration) -> dict[str, Any]:
     needs = [*engine_needs(problem, chosen.where), *(option.needs for option in chosen.options)]
     return {
         "devices": len(devices_of(problem, chosen.where)),
-        "bytes": total(flow.nbytes for flow, _ in transfers(problem, chosen.where)),
+        "bytes": sum_bytes(problem, chosen.where),
         "depth": chosen.depth,
         "cores": total(sum(each[name] for name in sorted(each) if name.endswith(".cores")) for each in needs),
         "seconds": total(option.seconds for option in chosen.options),

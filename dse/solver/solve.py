@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..stats import frugal
+from ..stats import front_of, frugal
 from . import law
 from .law import Factor, Objective, Outcome, Reals, Where, unscaled
 from .problem import Choice, Configuration, Option, Part, Problem, ProblemError, named
@@ -69,6 +69,11 @@ class Candidate:
     def mapping(self) -> tuple[tuple[str, ...], ...]:
         """The devices of each part."""
         return mapping_of(self.configuration.where)
+
+    def trade(self, has_watts: bool) -> tuple[float, ...]:
+        """(value, -bytes over links, -watts if these are known): larger is better in each."""
+        watts = [-self.outcome.watts] if has_watts and self.outcome.watts is not None else []
+        return self.value, -self.outcome.bytes_moved, *watts
 
     def key(self, order: Sequence[str]) -> tuple[Any, ...]:
         """Its costs in an order, then the place of its mode and the keys of its options. The smallest key wins."""
@@ -248,6 +253,11 @@ class Placement:
         """The value where parts take these seconds."""
         return law.rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
 
+    @functools.cached_property
+    def price(self) -> tuple[float | None, float]:
+        """(watts, bytes over links per gradient step), which are those of all its configurations."""
+        return law.sum_watts(self.problem, self.where), law.sum_bytes(self.problem, self.where)
+
     def scaled(self, factor: Factor) -> "Placement":
         """The same placement with a factor on all times."""
         return Placement(self.mode, self.problem, self.objective, self.groups, factor)
@@ -405,6 +415,22 @@ class Search:
         few = self.among(lambda placement: len(placement.devices) <= most_devices)
         every = [answer for share in SHARES for answer in few.list_firsts(best * share, FRUGAL)]
         return sorted(every, key=lambda answer: -answer.value)
+
+    def front(self) -> tuple[list[Candidate], list[str]]:
+        """(the best trades of value, watts and bytes over links, largest value first; devices of unknown watts).
+
+        No other configuration has as large a value, as few watts and as few bytes, and is better in one of these; of
+        equal ones the smallest key is there. With devices of unknown watts the front is of value and bytes alone.
+        """
+        prices = dict.fromkeys(placement.price for placement in self.placements if placement.bound > 0)
+        # All configurations of a price differ in value alone, so none but the best of them can be on the front.
+        best = [one for price in prices for one in self._at(price).list_tied(0.0)[1][:1]]
+        best.sort(key=lambda answer: (-answer.value, *answer.key(TIED)))
+        unknown = sorted({name for one in best for name in one.outcome.devices if name not in one.problem.watts})
+        return [best[place] for place in front_of([one.trade(not unknown) for one in best])], unknown
+
+    def _at(self, price: tuple[float | None, float]) -> "Search":
+        return self.among(lambda placement: placement.bound > 0 and placement.price == price)
 
     def solve(self, epsilon: float) -> Solution | Infeasible:
         """The answer and its alternatives, or what lacks where nothing fits."""
