@@ -41,12 +41,13 @@ def front_answer(found: MappingAnswer | Shortage) -> Answer:
     if isinstance(found, Shortage):
         return _shortage_answer(found)
     front, unknown = found.front
-    rows = [_front_row(one, found, not unknown) for one in front]
+    rows = [_front_row(answer, found, not unknown) for answer in front]
     of_watts = Note("front_has_no_watts", {"devices": unknown}) if unknown else Note("watts_are_limits")
     is_off = not any(row.more["is_answer"] for row in rows)
     first = [of_watts, *[Note("answer_is_off_front", {"rate": found.choice.number})] * is_off, Note("ask_for_row")]
-    notes = [*(replace(note, level="first") for note in first), *found.question_notes, *_notes_of_records(found)]
-    notes += evidence_notes(dict.fromkeys(source for one in front for source in one.sources))
+    notes = [*(replace(note, level="first") for note in first), *found.asked_notes, *_notes_of_records(found)]
+    notes += [note for note in found.notes if note.kind in UNPROFILED]
+    notes += evidence_notes(dict.fromkeys(source for answer in front for source in answer.sources))
     choice = choice_row(found, "front_of_rate" if unknown else "front", bytes=found.chosen.outcome.bytes_moved)
     return Answer(found.question, choice, tuple(rows), notes=tuple(notes))
 

@@ -177,9 +177,11 @@ class MappingAnswer:
     def front(self) -> tuple[list["MappingAnswer"], list[str]]:
         """(best trades of value, watts and bytes over links, this answer if it is one; devices of unknown watts)."""
         found, unknown = Search(self.built.problems, self.objective).front()
-        own = self.chosen.trade(not unknown)
-        others = (replace(self, made=replace(self.made, answer=one)) for one in found)
-        return [self if one.chosen.trade(not unknown) == own else one for one in others], unknown
+        own, answers = self.chosen.trade(not unknown), list[MappingAnswer]()
+        for candidate in found:
+            is_own = candidate.trade(not unknown) == own
+            answers.append(self if is_own else replace(self, made=replace(self.made, answer=candidate)))
+        return answers, unknown
 
     @functools.cached_property
     def bottleneck(self) -> Note:
@@ -361,14 +363,9 @@ class MappingAnswer:
         return evidence and self.built.rests_on(evidence.id, self.chosen.configuration)
 
     @functools.cached_property
-    def question_notes(self) -> tuple[Note, ...]:
-        """Notes on the question, and warnings where records are of another one."""
-        return (*self.asked_notes, *_profile_notes(self.built.parts))
-
-    @functools.cached_property
     def notes(self) -> tuple[Note, ...]:
         """Notes on what the rate counts and leaves out; warnings where the answer is to another question."""
-        return (*self.question_notes, *self._notes())
+        return (*self.asked_notes, *_profile_notes(self.built.parts), *self._notes())
 
     def _notes(self) -> Iterator[Note]:
         parts, one, chosen = self.built.parts, self.chosen, self.chosen.configuration

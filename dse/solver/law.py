@@ -183,6 +183,8 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
     slowest = max(engines, key=lambda engine: busy[engine])
     learning = max(engines, key=lambda engine: trained.get(engine, 0.0))
     acting = [busy[option.engine] for option in configuration.options if option.part not in problem.loop]
+    devices = devices_of(problem, where)
+    known = all(device in problem.watts for device in devices)
     return Outcome(
         hz=float(steps_per_second(busy.values(), loop, depth)),
         training_hz=float(steps_per_second(trained.values(), loop, depth)),
@@ -191,17 +193,10 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
         training_bottleneck=learning if trained.get(learning, 0.0) >= under_way else LOOP_BOUND,
         busy={engine: busy[engine] for engine in engines},
         loop_seconds=loop,
-        devices=devices_of(problem, where),
+        devices=devices,
         bytes_moved=sum_bytes(problem, where),
-        watts=sum_watts(problem, where),
+        watts=math.fsum(problem.watts[device] for device in devices) if known else None,
     )
-
-
-def sum_watts(problem: Problem, where: Where) -> float | None:
-    """Return the watts of all devices in use; None where those of a device are not known."""
-    devices = devices_of(problem, where)
-    known = all(device in problem.watts for device in devices)
-    return math.fsum(problem.watts[device] for device in devices) if known else None
 
 
 def sum_bytes(problem: Problem, where: Where) -> float:

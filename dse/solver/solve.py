@@ -253,11 +253,6 @@ class Placement:
         """The value where parts take these seconds."""
         return law.rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
 
-    @functools.cached_property
-    def price(self) -> tuple[float | None, float]:
-        """(watts, bytes over links per gradient step), which are those of all its configurations."""
-        return law.sum_watts(self.problem, self.where), law.sum_bytes(self.problem, self.where)
-
     def scaled(self, factor: Factor) -> "Placement":
         """The same placement with a factor on all times."""
         return Placement(self.mode, self.problem, self.objective, self.groups, factor)
@@ -422,15 +417,16 @@ class Search:
         No other configuration has as large a value, as few watts and as few bytes, and is better in one of these; of
         equal ones the smallest key is there. With devices of unknown watts the front is of value and bytes alone.
         """
-        prices = dict.fromkeys(placement.price for placement in self.placements if placement.bound > 0)
-        # All configurations of a price differ in value alone, so none but the best of them can be on the front.
-        best = [one for price in prices for one in self._at(price).list_tied(0.0)[1][:1]]
+        groups = defaultdict[Any, list[Placement]](list)
+        for placement in self.placements:
+            if placement.bound > 0:
+                watts = tuple(map(placement.problem.watts.get, placement.devices))
+                groups[watts, law.sum_bytes(placement.problem, placement.where)].append(placement)
+        # Configurations of a group have the same watts and bytes, so that none but its best can be on the front.
+        best = [answer for group in groups.values() for answer in self.among(group.__contains__).list_tied(0.0)[1][:1]]
         best.sort(key=lambda answer: (-answer.value, *answer.key(TIED)))
-        unknown = sorted({name for one in best for name in one.outcome.devices if name not in one.problem.watts})
-        return [best[place] for place in front_of([one.trade(not unknown) for one in best])], unknown
-
-    def _at(self, price: tuple[float | None, float]) -> "Search":
-        return self.among(lambda placement: placement.bound > 0 and placement.price == price)
+        unknown = {name for answer in best for name in answer.outcome.devices if name not in answer.problem.watts}
+        return [best[place] for place in front_of([answer.trade(not unknown) for answer in best])], sorted(unknown)
 
     def solve(self, epsilon: float) -> Solution | Infeasible:
         """The answer and its alternatives, or what lacks where nothing fits."""
