@@ -116,7 +116,7 @@ def test_the_frontier_takes_least_of_what_is_worth_each_share():
 def test_the_front_is_all_that_no_configuration_beats(unknown):
     sizes = set()
     for seed in (seed for seed in range(120) if OBJECTIVES[seed % 4] != "per_watt"):
-        pairs, modes, largest = [drawn(each)[:2] for each in (seed, seed + 1200)], {}, dict[Any, float]()
+        pairs, modes, largest = [drawn(number)[:2] for number in (seed, seed + 1200)], {}, dict[Any, float]()
         for problem, rows in pairs if all(rows for _, rows in pairs) else ():
             known = {name: watts for name, watts in problem.watts.items() if not name.startswith(unknown)}
             modes[str(len(modes))] = dataclasses.replace(problem, watts=known)
