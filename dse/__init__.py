@@ -9,6 +9,7 @@ Which tree
     ``best``                the tree itself, made and empty: the fastest on this machine, raced where it was not before
 Which mapping
     ``recommend_mapping``   what to run where, of a workload on a platform: an ``Answer``, with no choice if none fits
+    ``list_front``          all mappings that no other beats in rate, watts and bytes over links: an ``Answer``
     ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Answer``
 How many
     ``platform_split``      cores for actors and for learners, of a workload on a platform: an ``Answer``

@@ -3,6 +3,7 @@
 from .answer import Answer as Answer, Note as Note, Row as Row
 from .answers.ask import (
     explain_mapping as explain_mapping,
+    list_front as list_front,
     recommend as recommend,
     recommend_mapping as recommend_mapping,
 )

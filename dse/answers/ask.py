@@ -17,7 +17,7 @@ from impls.training import Workload
 from .. import platforms, race_trees
 from ..answer import Answer, Note
 from ..mapping.answer import MappingAnswer
-from ..mapping.question import FIX, Asked, answer_question, explain_choice
+from ..mapping.question import FIX, Asked, MappingQuestion, answer_question, check_front, explain_choice
 from ..mapping.question import ask as ask_mapping
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
@@ -29,10 +29,10 @@ from ..times.trees import ModeledChoice, choose
 from ..tree import Recommendation, check, unusual
 from .deciding import OBJECTIVE, KeptRace, raced_rows
 from .emit import FORMATS, list_run_settings, mapping_tables, to_toml
-from .mapping_answer import changed_answer, explained_answer
+from .mapping_answer import changed_answer, explained_answer, front_answer
 from .nodes_answer import answer_with_nodes
 from .options import ABOUT, add_command, add_question, pairs, question_of, words_of
-from .printer import show
+from .printer import show, show_start
 from .tree_answer import tables_of, tree_answer, tree_to_take
 
 RECOMMEND = f"""Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?
@@ -51,7 +51,9 @@ ASKED = {
 }  # fmt: skip
 RACE = {"seconds": None, "cold": False, "again": False, "allow_drift": False}
 TREE = {**ASKED, **RACE, "no_race": False}
-MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "times": None, "epsilon": None}
+MAPPING: dict[str, Any] = {
+    "objective": "ratio", "fix": [], "exclude": [], "free": [], "times": None, "epsilon": None, "front": False,
+}  # fmt: skip
 """Defaults of the options that only one of the two questions of ``recommend`` has."""
 
 
@@ -79,6 +81,20 @@ def recommend_mapping(
     return answer_with_nodes(question, answer_question(question.without_nodes))[0]
 
 
+def list_front(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    objective: Objective = "ratio",
+    **asked: Unpack[Asked],
+) -> Answer:
+    """Return the mappings with the best trades of rate, watts and bytes over links as ``rows``, the fastest first.
+
+    No other mapping is as good as a row in all three, and better in one. Errors as for ``recommend_mapping``, and
+    ProblemError for the objective "per_watt", or a batch or environments that are free.
+    """
+    return _answer_front(ask_mapping(platform, workload, objective, **asked))
+
+
 def explain_mapping(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
@@ -100,6 +116,8 @@ def add_to(commands: Any) -> None:
     add_question(ask, needs_platform=False)
     add = ask.add_argument
     add("--emit", choices=FORMATS, metavar="FORMAT", help=f"print the choice alone as a file: {', '.join(FORMATS)}")
+    front = "all mappings that no other beats in rate, watts and bytes over links, each with the words to ask for it"
+    add("--front", action="store_true", help=front)
     add("--capacity", type=count, metavar="N", help="leaves of a tree")
     add("--batch", type=count, metavar="B", help="elements of a call of a tree")
     add("--updates-per-sample", type=float, default=1.0, metavar="R", help="default: %(default)s")
@@ -221,7 +239,24 @@ def _check(options: argparse.Namespace, defaults: Mapping[str, Any], question: s
             raise ValueError(f"--{name.replace('_', '-')} is of {question}{hint}")
 
 
+def _answer_front(question: MappingQuestion) -> Answer:
+    check_front(question)
+    return front_answer(answer_question(question))
+
+
+def _show_front(options: argparse.Namespace) -> int:
+    if options.emit:
+        raise ValueError(f"--emit {options.emit} writes one choice, and --front lists several; leave one of them out")
+    answer = _answer_front(question_of(options))
+    if options.json or options.verbose or not answer.choice:
+        return show(answer, options)
+    show_start(answer, as_json=False)
+    return 0
+
+
 def _recommend_mapping(options: argparse.Namespace) -> int:
+    if options.front:
+        return _show_front(options)
     question, race = question_of(options), None
     is_here = options.platform == HERE and options.objective == OBJECTIVE
     if is_here and not options.machine:

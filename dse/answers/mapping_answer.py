@@ -9,10 +9,11 @@ from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import SUREST_FIRST
 from ..mapping.answer import MappingAnswer, Shortage, split_unit
 from ..mapping.nodes import OverNodes
-from ..mapping.question import MappingQuestion
+from ..mapping.question import WHERE, MappingQuestion
 from ..mapping.why_not import Explanation
 from ..platforms.fingerprint import where
 from ..records import benchmark
+from ..solver.problem import TREE
 from .emit import list_run_settings, piped_command, training_command, why_not_run
 
 UNPROFILED = {"no_profile", "no_records", "profile_differs"}
@@ -34,6 +35,50 @@ def mapping_answer(found: MappingAnswer | Shortage, asked: str = "") -> Answer:
     notes += [*found.notes, *found.built.searched, *_notes_of_records(found), *evidence_notes(found.sources)]
     tables = found.rows, found.others, tuple(decides)
     return Answer(found.question, found.choice, *tables, tuple(notes), tuple(_paste(found, asked)))
+
+
+def front_answer(found: MappingAnswer | Shortage) -> Answer:
+    """Return the best trades of rate, watts and bytes over links as rows of an answer, the fastest first."""
+    if isinstance(found, Shortage):
+        return _shortage_answer(found)
+    front, unknown = found.front
+    rows = [_front_row(answer, found, not unknown) for answer in front]
+    of_watts = Note("front_has_no_watts", {"devices": unknown}) if unknown else Note("watts_are_limits")
+    is_off = not any(row.more["is_answer"] for row in rows)
+    first = [of_watts, *[Note("answer_is_off_front", {"rate": found.choice.number})] * is_off, Note("ask_for_row")]
+    notes = [*(replace(note, level="first") for note in first), *found.asked_notes, *_notes_of_records(found)]
+    notes += [note for note in found.notes if note.kind in UNPROFILED]
+    notes += evidence_notes(dict.fromkeys(source for answer in front for source in answer.sources))
+    choice = choice_row(found, "front_of_rate" if unknown else "front", bytes=found.chosen.outcome.bytes_moved)
+    return Answer(found.question, choice, tuple(rows), notes=tuple(notes))
+
+
+def _front_row(found: MappingAnswer, answer: MappingAnswer, has_watts: bool) -> Row:
+    """Return the row of a mapping of the front, beside the answer."""
+    choice, parts = found.choice, found.built.parts
+    trade, own = found.chosen.trade(has_watts), answer.chosen.trade(has_watts)
+    fix = {key: choice.label[key] for key in ("arrangement", *WHERE) if key not in parts.constraints}
+    kind = parts.platform.device(choice.label["learner"]).kind
+    alike = [device.name for device in parts.platform.devices if device.kind == kind != "cpu"]
+    words = [f"--fix {key}={value}" for key, value in fix.items()]
+    # A learner on several devices is told from one on fewer by those that it may not use.
+    words += [f"--exclude {name}" for name in alike if name not in choice.more["devices"]]
+    label = {
+        "arrangement": choice.label["arrangement"],
+        "learner": " and ".join(device for device, _ in found.chosen.configuration.learner.where),
+        "tree": " and ".join(dict.fromkeys(choice.label[part] for part in TREE)),
+        "storage": choice.label["storage"],
+    }
+    more = {
+        "upper_bound": choice.is_bound,
+        "watts": choice.more["watts"],
+        "bytes": found.chosen.outcome.bytes_moved,
+        "is_answer": trade == own,
+        "beats_answer": trade != own and all(here >= there for here, there in zip(trade, own, strict=True)),
+        "fix": fix,
+        "ask_by": " ".join([*words, "--epsilon 0"]),
+    }
+    return replace(choice, label=label, more=more, says="")
 
 
 def _notes_of_records(found: MappingAnswer | Shortage) -> tuple[Note, ...]:

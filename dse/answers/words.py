@@ -246,6 +246,15 @@ SENTENCES = {
     "tried_in_hardware": "Trees in hardware were tried with K = {fanouts:list}; with banks: {banks:list}; with bits "
     "of a leaf: {leaf_bits:list}.",
     "tried_depths": "Batches sampled ahead that were tried: {depths:list}.",
+    # The front of rate, watts and bytes.
+    "front": "Each row is a mapping of {workload} (B = {batch}) on {platform} that none of {configurations} beats in "
+    "expected rate, watts or bytes over links without losing in another of these.",
+    "front_of_rate": "Each row is a mapping of {workload} (B = {batch}) on {platform} that none of {configurations} "
+    "beats in expected rate or bytes over links without losing in the other.",
+    "front_has_no_watts": "The watts of {devices:list} are not stated, so rows are of rate and bytes alone.",
+    "answer_is_off_front": "The answer, {rate:range}, is none of these: a row beats it by less than counts, and the "
+    "answer takes fewer devices, cores or batches ahead; --epsilon 0 takes the highest rate.",
+    "ask_for_row": "To ask for a row, add its last column to the question.",
     # Why another mapping loses.
     "loses": "{described:settings} is {loss:share} worse than the best choice, which makes {estimate:range}.",
     "ties_within_epsilon": "{described:settings} is as good as the best within {epsilon:share}: {estimate:range}.",
@@ -311,6 +320,9 @@ HEADS = {
     "is_tied": "may be as fast",
     "time_of": "if the time of",
     "factor": "factor",
+    "bytes": "bytes per step",
+    "is_answer": "answer",
+    "ask_by": "to ask for it",
     "times": "off by times",
     "value": "answer: gradient steps/s",
     "gain": "other is faster by",

@@ -17,7 +17,7 @@ from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
 from ..solver.problem import LOOP, PARTS, TREE, Part, Problem
 from ..solver.queues import run_configuration
-from ..solver.solve import Candidate, Infeasible, solve
+from ..solver.solve import Candidate, Infeasible, Search, solve
 from ..times.door import Times
 from ..times.whole import REFERENCE, what_of
 from .alternatives import Chosen, JointUncertainty, choose, source_of
@@ -172,6 +172,16 @@ class MappingAnswer:
             devices = dict.fromkeys(device for device, _ in chosen.where[part])
             grouped.setdefault(" and ".join(devices), []).append(what)
         return grouped
+
+    @functools.cached_property
+    def front(self) -> tuple[list["MappingAnswer"], list[str]]:
+        """(best trades of value, watts and bytes over links, this answer if it is one; devices of unknown watts)."""
+        found, unknown = Search(self.built.problems, self.objective).front()
+        own, answers = self.chosen.trade(not unknown), list[MappingAnswer]()
+        for candidate in found:
+            is_own = candidate.trade(not unknown) == own
+            answers.append(self if is_own else replace(self, made=replace(self.made, answer=candidate)))
+        return answers, unknown
 
     @functools.cached_property
     def bottleneck(self) -> Note:

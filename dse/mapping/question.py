@@ -278,6 +278,16 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     return _answer(question, with_values(question.workload, {"batch": batch}), notes)
 
 
+def check_front(question: MappingQuestion) -> None:
+    """ProblemError where a question has no front of rate, watts and bytes over links."""
+    if question.objective == "per_watt":
+        others = ", ".join(name for name in OBJECTIVES if name != question.objective)
+        raise ProblemError(f"objective per_watt is a rate by watts, which a front keeps apart; take one of {others}")
+    for key in question.free:
+        if key != "presampled":
+            raise ProblemError(f"{key} cannot be free in a front, which is of one workload; write --fix {key}=NUMBER")
+
+
 def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note] = ()) -> MappingAnswer | Shortage:
     """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)

@@ -194,9 +194,14 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
         busy={engine: busy[engine] for engine in engines},
         loop_seconds=loop,
         devices=devices,
-        bytes_moved=total(flow.nbytes for flow, _ in transfers(problem, where)),
+        bytes_moved=sum_bytes(problem, where),
         watts=math.fsum(problem.watts[device] for device in devices) if known else None,
     )
+
+
+def sum_bytes(problem: Problem, where: Where) -> float:
+    """Return the bytes over links per gradient step, counted once per hop."""
+    return float(total(flow.nbytes for flow, _ in transfers(problem, where)))
 
 
 def total(amounts: Iterable[Any], start: Any = 0.0) -> Any:
@@ -226,7 +231,7 @@ def costs_of(problem: Problem, chosen: Configuration) -> dict[str, Any]:
     needs = [*engine_needs(problem, chosen.where), *(option.needs for option in chosen.options)]
     return {
         "devices": len(devices_of(problem, chosen.where)),
-        "bytes": total(flow.nbytes for flow, _ in transfers(problem, chosen.where)),
+        "bytes": sum_bytes(problem, chosen.where),
         "depth": chosen.depth,
         "cores": total(sum(each[name] for name in sorted(each) if name.endswith(".cores")) for each in needs),
         "seconds": total(option.seconds for option in chosen.options),

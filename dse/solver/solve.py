@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..stats import frugal
+from ..stats import front_of, frugal
 from . import law
 from .law import Factor, Objective, Outcome, Reals, Where, unscaled
 from .problem import Choice, Configuration, Option, Part, Problem, ProblemError, named
@@ -69,6 +69,11 @@ class Candidate:
     def mapping(self) -> tuple[tuple[str, ...], ...]:
         """The devices of each part."""
         return mapping_of(self.configuration.where)
+
+    def trade(self, has_watts: bool) -> tuple[float, ...]:
+        """(value, -bytes over links, -watts if these are known): larger is better in each."""
+        watts = [-self.outcome.watts] if has_watts and self.outcome.watts is not None else []
+        return self.value, -self.outcome.bytes_moved, *watts
 
     def key(self, order: Sequence[str]) -> tuple[Any, ...]:
         """Its costs in an order, then the place of its mode and the keys of its options. The smallest key wins."""
@@ -405,6 +410,23 @@ class Search:
         few = self.among(lambda placement: len(placement.devices) <= most_devices)
         every = [answer for share in SHARES for answer in few.list_firsts(best * share, FRUGAL)]
         return sorted(every, key=lambda answer: -answer.value)
+
+    def front(self) -> tuple[list[Candidate], list[str]]:
+        """(the best trades of value, watts and bytes over links, largest value first; devices of unknown watts).
+
+        No other configuration has as large a value, as few watts and as few bytes, and is better in one of these; of
+        equal ones the smallest key is there. With devices of unknown watts the front is of value and bytes alone.
+        """
+        groups = defaultdict[Any, list[Placement]](list)
+        for placement in self.placements:
+            if placement.bound > 0:
+                watts = tuple(map(placement.problem.watts.get, placement.devices))
+                groups[watts, law.sum_bytes(placement.problem, placement.where)].append(placement)
+        # Configurations of a group have the same watts and bytes, so that none but its best can be on the front.
+        best = [answer for group in groups.values() for answer in self.among(group.__contains__).list_tied(0.0)[1][:1]]
+        best.sort(key=lambda answer: (-answer.value, *answer.key(TIED)))
+        unknown = {name for answer in best for name in answer.outcome.devices if name not in answer.problem.watts}
+        return [best[place] for place in front_of([answer.trade(not unknown) for answer in best])], sorted(unknown)
 
     def solve(self, epsilon: float) -> Solution | Infeasible:
         """The answer and its alternatives, or what lacks where nothing fits."""

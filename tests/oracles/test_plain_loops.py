@@ -3,8 +3,10 @@
 import dataclasses
 import itertools
 import math
+import operator
 import resource
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,6 +110,30 @@ def test_the_frontier_takes_least_of_what_is_worth_each_share():
                 least[share, row.mapping] = min(key, frugal(row.key))
         told = Search({"": problem}, "ratio").frontier(best, len(PARTS)) if rows else ()
         assert {frugal(key_of(problem, one)) for one in told} == set(least.values())
+
+
+@pytest.mark.parametrize("unknown", ["none", "gpu"])
+def test_the_front_is_all_that_no_configuration_beats(unknown):
+    sizes = set()
+    for seed in (seed for seed in range(120) if OBJECTIVES[seed % 4] != "per_watt"):
+        pairs, modes, largest = [drawn(number)[:2] for number in (seed, seed + 1200)], {}, dict[Any, float]()
+        for problem, rows in pairs if all(rows for _, rows in pairs) else ():
+            known = {name: watts for name, watts in problem.watts.items() if not name.startswith(unknown)}
+            modes[str(len(modes))] = dataclasses.replace(problem, watts=known)
+            for row in (row for row in rows if not row.broken):
+                devices = {*itertools.chain(*row.mapping), *problem.hosts}
+                watts = sum(map(known.__getitem__, devices)) if devices <= known.keys() else None
+                price = row.key[1], watts
+                largest[price] = max(largest.get(price, 0.0), row.value)
+        lacks = any(watts is None for _, watts in largest)
+        trades = {(value, -moved, 0 if lacks else -watts) for (moved, watts), value in largest.items()}
+        beaten = {low for low in trades for high in trades if low != high and all(map(operator.le, low, high))}
+        found, unstated = Search(modes, OBJECTIVES[seed % 4]).front()
+        told = [(best.value, -best.outcome.bytes_moved, 0 if lacks else -best.outcome.watts) for best in found]
+        assert [value for value, *_ in told] == sorted((value for value, *_ in told), reverse=True)
+        assert (sorted(told), bool(unstated)) == (sorted(trades - beaten), lacks)
+        sizes.add((len(told), lacks))
+    assert (max(sizes)[0] > 4, len({lacks for _, lacks in sizes})) == (True, 1 + (unknown == "gpu"))
 
 
 def test_placements_in_pieces_change_nothing(monkeypatch):

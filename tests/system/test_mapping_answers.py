@@ -4,12 +4,16 @@ What each command answers is kept (``tests/golden.py``).
 """
 
 import dataclasses
+import itertools
 import json
+import operator
 import shlex
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from dse.__main__ import main
 from dse.answers import emit
 from dse.answers.mapping_answer import explained_answer, mapping_answer
 from dse.answers.printer import write
@@ -20,6 +24,7 @@ from dse.mapping.what_if import with_changes
 from dse.mapping.why_not import SHARE
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
+from dse.platforms.files import to_toml
 from dse.solver.problem import PARTS, ProblemError
 from dse.times.door import Times
 from impls.training import load, timed_names
@@ -29,6 +34,7 @@ from tests.matrix import matrix, slow
 from tests.solver_cases import explain_mapping
 from tests.system.test_tree_answers import printed
 from tests.unit.test_answers import check_screens
+from tests.unit.test_options import several
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in ("d7dae63b89", "8fb834d50a")))
@@ -300,6 +306,48 @@ def runs_exactly(paste, answer):
         assert given.threads == learner.more["details"]["threads"]
     else:
         assert (given.device, given.threads) == ("cuda", None)
+
+
+# The front of rate, watts and bytes
+
+SHOWN = ("arrangement", "storage", "value", "low", "high", "source", "watts")
+
+
+def answered(capsys, *words):
+    """Return the answer of a command as data."""
+    return json.loads(printed(capsys, *words, "--json"))
+
+
+@pytest.mark.parametrize("platform", ["u200", "three GPUs", str(HERE)])
+def test_no_row_of_a_front_beats_another_and_words_ask_for_each(capsys, tmp_path, platform):
+    is_known, asked = platform != str(HERE), ["recommend", "--workload", "hopper_ddpg", "--platform", platform]
+    if platform == "three GPUs":
+        asked[-1] = str(tmp_path / "platform.toml")
+        Path(asked[-1]).write_text(to_toml(several("h200", "gpu", 3)))
+    exact, plain = (answered(capsys, *asked, "--front", *more) for more in (("--epsilon", "0"), ()))
+    rows, kinds = exact["rows"], {note["kind"] for note in plain["notes"]}
+    trades = [(row["value"], -row["bytes"], -row["watts"] if is_known else 0.0) for row in rows]
+    assert trades == sorted(trades, key=lambda trade: -trade[0])
+    for trade, other in itertools.permutations(trades, 2):
+        assert any(map(operator.gt, trade, other))
+    assert ("front_has_no_watts" in kinds) == (not is_known)
+    assert rows[0]["value"] == answered(capsys, *asked, "--epsilon", "0")["choice"]["value"]
+    assert [row["is_answer"] for row in rows] == [True] + [False] * (len(rows) - 1)
+    assert plain["choice"]["value"] == answered(capsys, *asked)["choice"]["value"]
+    assert any(row["is_answer"] or row["beats_answer"] for row in plain["rows"])
+    assert ("answer_is_off_front" in kinds) == (not any(row["is_answer"] for row in plain["rows"]))
+    table = printed(capsys, *asked, "--front")
+    for row in rows:
+        again = answered(capsys, *asked, *shlex.split(row["ask_by"]))
+        assert [again["choice"][key] for key in SHOWN] == [row[key] for key in SHOWN]
+        assert sum(sent["bytes"] for sent in again["rows"] if "sent" in sent) == pytest.approx(row["bytes"], rel=1e-12)
+        assert row["ask_by"] in table
+
+
+@pytest.mark.parametrize("more", ["--objective per_watt", "--free batch", "--free environments", "--emit toml"])
+def test_a_front_refuses_what_makes_no_sense_with_it(capsys, more):
+    assert main(["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--front", *more.split()]) == 2
+    assert more.split()[1] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
