@@ -188,6 +188,8 @@ def _probe(options: argparse.Namespace) -> int:
     It takes half a minute, without privileges, and is best done while nothing else runs.
     """
     # With their kernels and Ray, of which no other command needs any.
+    from impls.cluster import ClusterError  # noqa: PLC0415
+
     from ..platforms.cluster_probe import probe_cluster  # noqa: PLC0415
     from ..platforms.probe import write_file, write_probe  # noqa: PLC0415
 
@@ -197,7 +199,10 @@ def _probe(options: argparse.Namespace) -> int:
     with refusing(path, PlatformError, ANOTHER):
         platform = load(path) if options.cluster and path.is_file() else write_probe(path)
         if options.cluster:
-            platform = probe_cluster(platform, options.cluster, options.results)
+            try:
+                platform = probe_cluster(platform, options.cluster, options.results)
+            except ClusterError as error:
+                raise PlatformError(str(error)) from None
             write_file(path, platform)
     print("\n".join([*write_platform(platform), "", f"written to {path}"]))
     return 0

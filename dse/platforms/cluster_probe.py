@@ -25,14 +25,14 @@ LEAST_SECONDS = 1e-6
 LEAST_BYTES_PER_S, MOST_BYTES_PER_S = 1e6, 1e11  # where calls of large batches take no longer, or hardly any time
 
 
-def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS) -> Platform:
-    """Return a platform with the nodes of a cluster, in about half a minute with its start.
+def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS, seconds: float = SECONDS) -> Platform:
+    """Return a platform with the nodes of a cluster, in about half a minute; three measurements take ``seconds`` each.
 
     ClusterError where there is no cluster, or a node has other code.
     """
     ray = connect(cluster)
     nodes = _list_nodes(ray, results)
-    one, many, large = (_measure(cluster, *each) for each in ((BATCH, 1), (BATCH, MANY), (LARGE, 1)))
+    one, many, large = (_measure(cluster, *each, seconds) for each in ((BATCH, 1), (BATCH, MANY), (LARGE, 1)))
     shards = one["stats"]["shards"]
     note = f"by batches of {BATCH} and {LARGE:,} records from {shards} shards"
 
@@ -53,12 +53,12 @@ def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS) -> 
     return dataclasses.replace(platform, nodes=nodes, network=network)
 
 
-def _measure(cluster: str, batch: int, batches_a_call: int) -> dict[str, Any]:
+def _measure(cluster: str, batch: int, batches_a_call: int, seconds: float) -> dict[str, Any]:
     """Draw and update batches from a shard on every node: batches/s, and the processor's time of each."""
     options: dict[str, Any] = {"cluster": cluster, "cpus": 0.5, "batches_a_call": batches_a_call}
     with ShardedReplay(RECORDS, LAYOUT, alpha=ALPHA, epsilon=EPSILON, **options) as sharded:
         fill_shards(sharded, RECORDS)
-        return measure(sharded, batch, SECONDS) | {"stats": sharded.stats()}
+        return measure(sharded, batch, seconds) | {"stats": sharded.stats()}
 
 
 def _list_nodes(ray: Any, results: Path) -> tuple[Node, ...]:

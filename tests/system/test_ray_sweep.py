@@ -15,7 +15,9 @@ from collections import Counter
 import pytest
 
 from benchmarks.__main__ import main
-from dse.platforms import fingerprint
+from dse.platforms import fingerprint, load
+from dse.platforms.cluster_probe import probe_cluster
+from dse.platforms.files import to_toml
 from dse.records import SENTINEL, read_file
 from tests.committed import ROOT
 from tests.ray_nodes import add_node, start_cluster  # noqa: F401  # a fixture
@@ -54,6 +56,19 @@ def test_each_cell_is_measured_once_by_one_of_three_nodes(cluster, tmp_path, cap
     assert {one.facts["node"] for one in found} <= nodes
     again = run_sweep(tmp_path, "auto", capsys)
     assert (again["found_done"], again["measured_by_status"]) == (CELLS, {})
+
+
+def test_a_probe_finds_the_nodes_and_what_calls_to_them_take(cluster, tmp_path):
+    path = tmp_path / "lab.toml"
+    path.write_text((ROOT / "dse" / "platforms" / "edge.toml").read_text())
+    found = probe_cluster(load(path), "auto", tmp_path, seconds=0.5)
+    (node,) = found.nodes
+    assert (node.platform, node.count.value, node.cores.value) == ("this", len(cluster.nodes), 2)
+    network = found.network
+    assert 1e-5 < network.call_seconds.value < 0.1 and network.call_seconds.origin == "measured"
+    assert network.call_seconds.value < network.answer_seconds.value * len(cluster.nodes)
+    path.write_text(to_toml(found))
+    assert load(path) == found
 
 
 def test_a_node_that_is_killed_loses_no_cell(cluster, tmp_path, capsys):

@@ -200,3 +200,12 @@ def test_nodes_of_a_file_are_read_as_they_were_written(lab, tmp_path):
     platform, _ = parse((tmp_path / "lab.toml").read_text(), "lab.toml")
     assert parse(to_toml(platform), "again")[0] == platform
     assert platform.nodes[0].price_per_hour.value == 1
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # Ray's own
+def test_a_cluster_that_is_not_there_is_told_and_the_file_stays(lab, tmp_path, capsys):
+    lab(1_000)
+    before = (tmp_path / "lab.toml").read_text()
+    assert main(["platform", "probe", "--anyway", "--out", "lab.toml", "--cluster", "127.0.0.1:9"]) == 2
+    assert "127.0.0.1:9" in capsys.readouterr().err
+    assert (tmp_path / "lab.toml").read_text() == before
