@@ -4,7 +4,7 @@ The process that learns takes a gradient step of B records, puts each batch toge
 each of M nodes; with every ``WEIGHTS_EVERY``-th of them go the newest weights. A actors of each node take environment
 steps meanwhile. The rate, in gradient steps/s, is that of the slowest of four:
 
-    1 / (t_learn + t_batch + M t_call / G)      the learner's process
+    1 / (t_learn + t_batch + B t_record + M t_call / G)      the learner's process
     M / t_acting(A)                             the actors of all nodes, t_acting(A) for the steps of a gradient step
     G / t_answer                                each node, which answers a call once in G gradient steps
     beta / (records + weights)                  the network, in bytes of a gradient step
@@ -219,7 +219,7 @@ def _seconds_of_more_actors(question: MappingQuestion, parts: Times, actors: int
     for node in question.platform.nodes:
         nodes = actors // _cores_of(node, _times_of(question, parts, node)) + 1
         if network and nodes <= node.count.value:
-            seconds.append(_add_calls(step, network, nodes / max(BATCHES_A_CALL)).value)
+            seconds.append(_add_calls(step, network, parts.batch, nodes / max(BATCHES_A_CALL)).value)
     return min(seconds)
 
 
@@ -282,7 +282,7 @@ def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
             for nodes, batches in itertools.product(fitting, calls):
                 nbytes = parts.batch_bytes + nodes * parts.weights_bytes / WEIGHTS_EVERY
                 times = {
-                    "learner": _add_calls(learner.step, network, nodes / batches),
+                    "learner": _add_calls(learner.step, network, parts.batch, nodes / batches),
                     "actors": steps.scaled(1 / nodes),
                     "node": _of_network(network, network.answer_seconds.value / batches, "answers of a node"),
                     "network": _of_network(network, nbytes / network.rate_bytes_per_s.value, "bytes sent"),
@@ -313,9 +313,9 @@ def _fastest_acting(parts: Times, processes: int) -> tuple[str, Estimate]:
     return min(known, key=lambda found: found[1].value)
 
 
-def _add_calls(step: Estimate, network: Network, calls: float) -> Estimate:
-    """A gradient step with what calls take of the learner's processor: as many as ``calls`` in a gradient step."""
-    more = network.batch_seconds.value + calls * network.call_seconds.value
+def _add_calls(step: Estimate, network: Network, batch: int, calls: float) -> Estimate:
+    """A gradient step of B records with what the learner's processor does for them, and for calls: so many a step."""
+    more = network.batch_seconds.value + batch * network.record_seconds.value + calls * network.call_seconds.value
     whose = weakest((step.source, _source(network)))
     told = f"{step.rests_on.description}; calls: {more * 1e6:.3g} us"
     return step.plus(more, 1.5).resting_on(source=whose, description=told)

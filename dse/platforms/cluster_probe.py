@@ -42,11 +42,13 @@ def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS, sec
     calls, more = shards * (1 - 1 / MANY), (one["cpu_us_per_batch"] - many["cpu_us_per_batch"]) / 1e6
     call = max(more / calls, LEAST_SECONDS)
     batch = max(one["cpu_us_per_batch"] / 1e6 - shards * call, LEAST_SECONDS)
+    record = (large["cpu_us_per_batch"] - one["cpu_us_per_batch"]) / 1e6 / (LARGE - BATCH)
     longer = 1 / large["batches_per_second"] - 1 / one["batches_per_second"]
     rate = (LARGE - BATCH) * LAYOUT.record_bytes / max(longer, LEAST_SECONDS)
     network = Network(
         call_seconds=measured(call),
         batch_seconds=measured(batch),
+        record_seconds=measured(max(record, LEAST_SECONDS / BATCH)),
         answer_seconds=measured(1 / one["batches_per_second"]),
         rate_bytes_per_s=measured(min(max(rate, LEAST_BYTES_PER_S), MOST_BYTES_PER_S)),
     )

@@ -208,7 +208,7 @@ class Node:
     """Machines of a kind in a cluster. ``platform``: a name or a file, as commands take it, of their devices."""
 
     name: str = identifier()
-    platform: str = text("the platform, by name or file, that has their devices; this, the machine that asks")
+    platform: str = text("name or file of the platform of their devices; this: the machine that asks")
     count: Quantity = number("how many of them the cluster has")
     cores: Quantity | None = number("that the cluster gives each; without it all of its platform's", None)
     price_per_hour: Quantity | None = number("of one of them, in any currency", None)
@@ -220,6 +220,7 @@ class Network:
 
     call_seconds: Quantity = seconds("of the learner's processor, for a call to a node and its answer")
     batch_seconds: Quantity = seconds("of the learner's processor, to put a batch together and send its priorities")
+    record_seconds: Quantity = seconds("of the learner's processor, for each record of a batch")
     answer_seconds: Quantity = seconds("of a node, to answer a call")
     rate_bytes_per_s: Quantity = number("of records and weights between the learner and all nodes")
 

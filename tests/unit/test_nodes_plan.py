@@ -36,10 +36,11 @@ NETWORK = """
 [network]
 call_us = {call}
 batch_us = {batch}
+record_ns = {record}
 answer_us = {answer}
 rate_mb_per_s = {rate}
 """
-CHEAP = {"call": 100, "batch": 20, "answer": 10, "rate": 1e6}
+CHEAP = {"call": 100, "batch": 13.6, "record": 100, "answer": 10, "rate": 1e6}
 LEARNER, PARTS = 280.0, {"sampling": 3, "updating": 4, "storage": 1}
 B, P = 64, 4 * 128 + 128 + 128 * 128 + 128 + 128 * 2 + 2
 RECORD = 16 + 16 + 4 + 1 + 1  # bytes: two observations, reward, action, terminated
@@ -92,7 +93,7 @@ def test_the_rate_is_that_of_the_slowest_side(lab, changed, side, nodes, calls):
     choice = recommend(lab(6_000, fix, **changed))["choice"]
     network = CHEAP | changed
     sides = {
-        "learner": LEARNER + network["batch"] + nodes / calls * network["call"],
+        "learner": LEARNER + network["batch"] + B * network["record"] / 1e3 + nodes / calls * network["call"],
         "actors": 6_000 / nodes,
         "node": network["answer"] / calls,
         "network": (B * RECORD + nodes * 4 * P / WEIGHTS_EVERY) / network["rate"],
@@ -109,7 +110,7 @@ def test_the_break_even_is_where_nodes_begin_to_pay(lab):
     told = {note["break_even_seconds"] for answer in asked for note in answer["notes"] if "break_even_seconds" in note}
     assert len(told) == 1
     (break_even,) = told
-    assert break_even == pytest.approx(1e-6 * (LEARNER + CHEAP["batch"] + 2 / 32 * CHEAP["call"]), rel=1e-6)
+    assert break_even == pytest.approx(1e-6 * (LEARNER + 20 + 2 / 32 * CHEAP["call"]), rel=1e-6)
     assert [answer["choice"]["arrangement"] for answer in asked] == ["apart", "nodes"]
     below, above = (recommend(lab(1e6 * break_even * factor)) for factor in (0.95, 1.5))
     assert "one_machine_is_enough" in kinds(below) and below["choice"]["arrangement"] != "nodes"
