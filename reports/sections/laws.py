@@ -13,7 +13,7 @@ HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held
 LOOP_HEAD = ("machine", "workload", "by loops of", "predicted steps/s", "within", "measured steps/s", "error")
 UNREAD = "no record holds the workload of {}, and none ships so; measure it again with its file"
 ASSUMED = (
-    ("a gradient step, a tree or records on a GPU", laws.GPU_FACTOR),
+    ("records on a GPU", laws.GPU_FACTOR),
     ("a gradient step on an FPGA", laws.FPGA_LEARNER_FACTOR),
     ("a sum tree on an FPGA, whose cycles equal simulated hardware: clock and placement", laws.FPGA_RMM_FACTOR),
     ("what was timed on one processor, on another", laws.ELSEWHERE_FACTOR),
