@@ -57,9 +57,10 @@ FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # assumptions on clock and pla
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
 PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
 """By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
-OPERATIONS = {"dqn": (63, 20, 41), "ddpg": (88, 42, 80), "td3": (98.5, 48, 97), "sac": (249, 70, 136)}
+OPERATIONS = {"dqn": (64, 20, 41), "ddpg": (88, 42, 80), "td3": (98.5, 48, 97), "sac": (249, 70, 136)}
 """By algorithm: how many operations torch dispatches in a gradient step without hidden layers, with each hidden layer
-more, and with convolutions more. Counted on a processor; of TD3 the mean over its policy delay of 2."""
+more, and with convolutions more. Counted on a processor, on records as replay keeps them, actions and frames in bytes;
+of TD3 the mean over its policy delay of 2."""
 SHARED = 1.63
 """How many times longer a gradient step takes while the tree is on the same GPU, in a process of its own. Quoted: the
 geometric mean of 1.67, 1.54 and 1.93 for Pong [Zhang2023, Table V] and 1 / 0.7 for Hopper (its text)."""
