@@ -38,7 +38,7 @@ from impls.training.weights import layout_of
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
-GPU_TREE = "cupy"
+GPU_TREE, TREE_TOPICS = "cupy", ("gpu", "sum_tree")  # the tree of a GPU, and the primitives that time it
 Out = Literal["workload", "machine"]
 OUT: tuple[Out, ...] = ("workload", "machine")
 
@@ -221,11 +221,12 @@ def _gpu_trees(results: Path) -> Iterator[Cell]:
     """Yield the calls of the GPU's tree as it ships, by how many leaves it has."""
     for folder in _folders(results):
         gpu = _first(platforms.load(folder / FILE), "gpu")
-        for one in evidence(results)[folder.name].records:
-            is_shipped = one.contestant == GPU_TREE and not one.options and one.primitive in ("gpu", "sum_tree")
-            if gpu and is_shipped and one.op in ("draw", "update") and one.median_seconds:
-                told = functools.partial(_tree, gpu, one.capacity, one.fanout, one.batch, one.op == "update")
-                yield Cell("GPU tree", folder.name, f"N={one.capacity:,}", one.median_seconds, told)
+        for record in evidence(results)[folder.name].records if gpu else ():
+            is_shipped = record.contestant == GPU_TREE and not record.options and record.primitive in TREE_TOPICS
+            if gpu and is_shipped and record.op in ("draw", "update") and record.median_seconds:
+                is_update = record.op == "update"
+                told = functools.partial(_tree, gpu, record.capacity, record.fanout, record.batch, is_update)
+                yield Cell("GPU tree", folder.name, f"N={record.capacity:,}", record.median_seconds, told)
 
 
 def _first(platform: Platform, kind: str) -> Device | None:

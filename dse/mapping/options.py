@@ -207,7 +207,7 @@ class OptionBuilder:
         return device.name if device.kind == "gpu" and what != "replay" else f"{device.name}.{what}"
 
     def _shared(self, device: Device) -> tuple[tuple[str, str], ...]:
-        """What a tree keeps busy, too: of a GPU all, whose learner has a process of its own and takes turns with it."""
+        """The engine that a GPU's tree keeps busy besides its own, which is its process: all of the GPU."""
         return ((device.name, device.name),) if device.kind == "gpu" and not self.mode.in_turns else ()
 
     def _actors(self) -> None:
@@ -284,8 +284,9 @@ class OptionBuilder:
         for device in devices:
             for tree in fitting[device.name]:
                 where = tree.name, device.name, self.engine(device, "replay")
-                needs, also = {**tree.needs, **self._cores(device, tree)}, self._shared(device)
-                sampling = Option("sampling", *where, tree.draw, needs, also=also, details=tree.details)  # needs once
+                needs = {**tree.needs, **self._cores(device, tree)}  # once: it is one tree
+                also = self._shared(device)
+                sampling = Option("sampling", *where, tree.draw, needs, also=also, details=tree.details)
                 self._add_tree(sampling, Option("updating", *where, tree.update, also=also, details=tree.details))
         if not self.mode.in_turns:
             copied = {name: _fastest(trees) for name, trees in fitting.items()}

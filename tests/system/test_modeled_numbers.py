@@ -69,7 +69,7 @@ def test_a_width_of_a_modeled_time_is_its_factor_squared():
     parts = parts_of(load_platform("u200"), table=False)
     gpu, fpga = (parts.platform.device(name) for name in ("gpu", "fpga"))
     times = [
-        *((one.step, "gpu learner") for one in parts.learners.list(gpu)),
+        *((learner.step, "gpu learner") for learner in parts.learners.list(gpu)),
         *((time, "gpu") for tree in trees(parts, gpu) for time in (tree.draw, tree.update)),
         (parts.rows_moved(gpu), "gpu"),
         (parts.rows_moved(fpga), "gpu"),

@@ -263,7 +263,7 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
 
 
 def test_a_tree_slows_the_learner_on_its_gpu_by_what_is_quoted_or_stated_once(tmp_path):
-    """Where both run at the same time. All of the GPU is busy with both; a copy costs half in logarithms."""
+    """The slowdown counts where both run at the same time; all of the GPU is busy with both, too."""
 
     def learning(times=None, **places):
         """The learner's slowdown; the GPU's seconds are those of its parts."""

@@ -187,7 +187,7 @@ def check_table_five(rows):
     ]
     # hopper_ddpg at 32: no slice has room beside the best learner; at 256 and 2048 our learner on a GPU,
     # whose law is 2.3 times slower than the rate printed at 16384, is slower than the FPGA's
-    assert sum(one.same_pair for one in rows) == 8
+    assert sum(row.same_pair for row in rows) == 8
     assert sum(one.agrees for one in rows) == 4
     for one in rows:
         for other in (one.published, one.greedy):
@@ -206,7 +206,7 @@ def test_table_five_but_for_what_else_would_change_its_answers(printed, monkeypa
 def test_all_of_table_five(printed):
     rows = mappings.rows(printed, RESULTS)
     check_table_five(rows)
-    ends = {(one.workload, one.batch): one.holds["C"] or (1, 1) for one in rows}
+    ends = {(row.workload, row.batch): row.holds["C"] or (1, 1) for row in rows}
     assert ends.pop(("hopper_ddpg", 32))[0] > 1  # whose tree is on the processor, which is faster than a GPU's tree
     assert all(first <= 1 <= last for first, last in ends.values())
 
