@@ -33,9 +33,9 @@ def _html(material: Material) -> str:
     text = paragraph(
         "What nobody timed is modeled, and shows a factor instead of a 95 % interval. Here the constants of each law "
         f"are fitted without one workload of a machine, or without one machine (of {len(machines)}: "
-        f"{', '.join(machines)}), and the law then predicts it; of a GPU's tree without a number of leaves. An error is "
-        "a factor; the law's own factor is what "
-        "answers show, and should hold for nine in ten cells. Those of actor and fetch were widened until they did."
+        f"{', '.join(machines)}), of a GPU's tree without a number of leaves, and the law then predicts it. An error "
+        "is a factor; the law's own factor is what answers show, and should hold for nine in ten cells. Those of actor "
+        "and fetch were widened until they did."
     ) + table(HEAD, map(_row, held))
     text += paragraph("These factors rest on no measurement, and are assumptions:")
     text += table(("what", "factor"), [(what, f"{factor:g}") for what, factor in ASSUMED])
