@@ -1,8 +1,8 @@
 """Hold the laws of modeled times, and what serial loops take beyond their parts, against what they were not fitted to.
 
 Each law's constants are fitted anew to the cells of all workloads of a machine but one, or of all machines but one, and
-the law then predicts what was left out. Three machines with profiles are no sample of machines; and all are processors:
-nothing here holds the laws of GPUs and FPGAs against anything.
+the law then predicts what was left out. Three machines with profiles are no sample of machines, and one has a GPU:
+of its trees a number of leaves is left out in place of a workload. Nothing here holds laws of FPGAs against anything.
 
 A serial loop is predicted from its workload's profile, and from what the loops of the other workloads take beyond the
 sum of their parts. Other runs are predicted from all records of their machine.
@@ -38,6 +38,7 @@ from impls.training.weights import layout_of
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
+GPU_TREE, TREE_TOPICS = "cupy", ("gpu", "sum_tree")  # the tree of a GPU, and the primitives that time it
 Out = Literal["workload", "machine"]
 OUT: tuple[Out, ...] = ("workload", "machine")
 
@@ -57,6 +58,8 @@ LAWS = {
     "rows": Law(laws.ROWS_FACTOR, ("rows_call_seconds", "row_seconds")),
     "actor": Law(laws.ACTOR_FACTOR, ("actor_seconds",)),
     "processes": Law(laws.PROCESSES_FACTOR, ("actor_contention",)),
+    "GPU learner": Law(laws.GPU_LEARNER_FACTOR, ("operation_launches",)),
+    "GPU tree": Law(laws.GPU_TREE_FACTOR, ("draw_launches", "update_launches")),
     "fetch": Law(laws.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s", "state_dict_seconds")),
 }
 
@@ -190,9 +193,8 @@ def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
     known: list[Cell] = []
     for key, _, workload, records in _profiles(results):
         if workload:
-            cpu = next(device for device in platforms.load(results / key / FILE).devices if device.kind == "cpu")
-            known += _of_workload(cpu, workload, of_records(records, key, workload))
-    return tuple(known)
+            known += _of_workload(platforms.load(results / key / FILE), workload, of_records(records, key, workload))
+    return (*known, *_gpu_trees(results))
 
 
 def untold(results: Path = RESULTS) -> tuple[str, ...]:
@@ -215,11 +217,33 @@ def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequen
             yield folder.name, name, workload, records
 
 
-def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
+def _gpu_trees(results: Path) -> Iterator[Cell]:
+    """Yield the calls of the GPU's tree as it ships, by how many leaves it has."""
+    for folder in _folders(results):
+        gpu = _first(platforms.load(folder / FILE), "gpu")
+        for record in evidence(results)[folder.name].records if gpu else ():
+            is_shipped = record.contestant == GPU_TREE and not record.options and record.primitive in TREE_TOPICS
+            if gpu and is_shipped and record.op in ("draw", "update") and record.median_seconds:
+                is_update = record.op == "update"
+                told = functools.partial(_tree, gpu, record.capacity, record.fanout, record.batch, is_update)
+                yield Cell("GPU tree", folder.name, f"N={record.capacity:,}", record.median_seconds, told)
+
+
+def _first(platform: Platform, kind: str) -> Device | None:
+    return next((device for device in platform.devices if device.kind == kind), None)
+
+
+def _of_workload(platform: Platform, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
+    cpu, gpu = (_first(platform, kind) for kind in ("cpu", "gpu"))
+    assert cpu
+
     def cell(law: str, seconds: float, told: Callable[..., Any], *arguments: Any, **more: Any) -> Cell:
         return Cell(law, table.machine_key, workload.name, seconds, functools.partial(told, *arguments), **more)
 
     yield from _of_cores(cell, cpu, workload, table)
+    for (_, batch), _ in table.alone("cuda step").items() if gpu else ():
+        if known := table.time("cuda step", batch):
+            yield cell("GPU learner", known.value, laws.learner, cpu, gpu, workload, batch)
     layout, local = layout_of(workload), workload.actors.local_storage
     read = float(layout.record_bytes * laws.records_read(workload))
     for op, nbytes in (("gather", read), ("write", layout.record_bytes * (local + layout.fillers) / local)):
@@ -255,8 +279,8 @@ def _of_cores(cell: Callable[..., Cell], cpu: Device, workload: Workload, table:
             yield cell("processes", known.value / alone.value, laws.actor, cpu, processes, over=over)
 
 
-def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, constants: Constants) -> Estimate:
-    return laws.tree(cpu, capacity, fanout, batch, constants=constants)[is_update]
+def _tree(device: Device, capacity: int, fanout: int, batch: int, is_update: bool, constants: Constants) -> Estimate:
+    return laws.tree(device, capacity, fanout, batch, constants=constants)[is_update]
 
 
 @dataclass(frozen=True)

@@ -369,11 +369,14 @@ class MappingAnswer:
 
     def _notes(self) -> Iterator[Note]:
         parts, one, chosen = self.built.parts, self.chosen, self.chosen.configuration
+        quoted = one.problem.slowdown.keys() & parts.quoted_slowdowns.keys()
         for part, factor in slowdowns(one.problem, chosen.where).items():
-            values = {"part": part, "device": chosen.of(part).device, "factor": factor, "timed_with": REFERENCE}
+            device, is_other = chosen.of(part).device, implementation_of(self.details(part)) != REFERENCE
+            values = {"part": part, "device": device, "factor": factor, "timed_with": REFERENCE}
             if factor != 1:
-                is_other = implementation_of(self.details(part)) != REFERENCE
-                yield Note("slowdown_of_other" if is_other else "slowdown", values)
+                trees = {(part, other, device) for other in TREE if chosen.of(other).device == device}
+                kind = "slowdown_quoted" if trees & quoted else "slowdown_of_other" if is_other else "slowdown"
+                yield Note(kind, values)
         if one.mode.in_turns and chosen.depth:
             yield Note("depth_gains_nothing", {"depth": chosen.depth})
         if not one.mode.in_turns and chosen.depth == 0:

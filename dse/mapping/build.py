@@ -163,13 +163,15 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
     if builder.must_run and not builder.mode.in_turns:
         depths = tuple(sorted({max(1, depth) for depth in depths}))  # the replay's own process is one batch ahead
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
+    slowdowns = parts.quoted_slowdowns if any(depths) else {}  # without a batch ahead, learner and tree never overlap
+    slowdowns |= {} if builder.run_times and builder.run_times.counts_others else parts.slowdowns()
     return Problem(
         {part: tuple(options) for part, options in builder.options.items()},
         {budget: amount for device in builder.devices for budget, amount in budgets(device)} | _crowd(builder),
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process, builder.equal.links),
         depths,
-        {} if builder.run_times and builder.run_times.counts_others else parts.slowdowns(),
+        slowdowns,
         watts,
         (builder.cpu,),
         tuple(builder.trees),

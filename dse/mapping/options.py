@@ -204,9 +204,11 @@ class OptionBuilder:
         """The engine that is busy while a part of the loop runs on a device."""
         if self.mode.in_turns:
             return self.process
-        if device.kind == "gpu":
-            return device.name
-        return f"{device.name}.{what}"
+        return device.name if device.kind == "gpu" and what != "replay" else f"{device.name}.{what}"
+
+    def _shared(self, device: Device) -> tuple[tuple[str, str], ...]:
+        """The engine that a GPU's tree keeps busy besides its own, which is its process: all of the GPU."""
+        return ((device.name, device.name),) if device.kind == "gpu" and not self.mode.in_turns else ()
 
     def _actors(self) -> None:
         """Adds one option for each implementation of the policy and number of processes."""
@@ -283,8 +285,9 @@ class OptionBuilder:
             for tree in fitting[device.name]:
                 where = tree.name, device.name, self.engine(device, "replay")
                 needs = {**tree.needs, **self._cores(device, tree)}  # once: it is one tree
-                sampling = Option("sampling", *where, tree.draw, needs, details=tree.details)
-                self._add_tree(sampling, Option("updating", *where, tree.update, details=tree.details))
+                also = self._shared(device)
+                sampling = Option("sampling", *where, tree.draw, needs, also=also, details=tree.details)
+                self._add_tree(sampling, Option("updating", *where, tree.update, also=also, details=tree.details))
         if not self.mode.in_turns:
             copied = {name: _fastest(trees) for name, trees in fitting.items()}
             for here, each in itertools.product(devices, classes):
@@ -325,8 +328,8 @@ class OptionBuilder:
         copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
         sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
         needs = [{**each.needs, **self._cores(device, each)} for device, each in ((here, tree), (there, other))]
-        sampling = Option("sampling", *copy, needs[0], details=tree.details)
-        self._add_tree(sampling, Option("updating", *sums, needs[1], details=other.details))
+        sampling = Option("sampling", *copy, needs[0], also=self._shared(here), details=tree.details)
+        self._add_tree(sampling, Option("updating", *sums, needs[1], also=self._shared(there), details=other.details))
 
 
 def implementation_of(details: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from impls.training.learners import PREFERRED
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
 from ..platforms import Device
-from ..solver.problem import Part
+from ..solver.problem import TREE, Part
 from . import laws
 from .curves import over_count
 from .learners import LearnerTimes
@@ -209,6 +209,18 @@ class Times(Lookup):
             if self.table and (factor := self.table.slowdown(what, beside)) is not None
         }
         return {**known, **(self.own.slowdowns(self._alone) if self.own else {})}
+
+    @property
+    def quoted_slowdowns(self) -> dict[tuple[Part, Part, str], float]:
+        """Return the slowdown of a learner by a tree on its GPU, by (part, other, device), of each GPU.
+
+        Half of ``laws.SHARED`` in logarithms is due to sampling, half to updating: copies of a tree do one of both.
+        Where the user states a learner's time beside one of them, that alone counts.
+        """
+        entries = self.own.entries if self.own else ()
+        timed = {entry.device for entry in entries if entry.part == "learner" and entry.beside in TREE}
+        gpus = [device.name for device in self.platform.devices if device.kind == "gpu" and device.name not in timed]
+        return {("learner", part, gpu): math.sqrt(laws.SHARED) for gpu in gpus for part in TREE}
 
     def _alone(self, entry: Entry) -> Estimate | None:
         """Return the time of a part stated with another, when nothing else runs; None for a tree not stated alone."""

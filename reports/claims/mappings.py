@@ -310,7 +310,7 @@ def _judged(found: Solution) -> Judged:
 
 def _bottleneck(found: Solution) -> str:
     engine, choice = found.answer.outcome.training_bottleneck, found.choice
-    on = [part for part in LOOP if choice.of(part).engine == engine]
+    on = [part for part in LOOP if engine in {name for _, name in choice.of(part).where}]
     shown = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in on]
     return f"{engine} ({', '.join(shown)})" if shown else engine
 

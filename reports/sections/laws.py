@@ -13,7 +13,7 @@ HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held
 LOOP_HEAD = ("machine", "workload", "by loops of", "predicted steps/s", "within", "measured steps/s", "error")
 UNREAD = "no record holds the workload of {}, and none ships so; measure it again with its file"
 ASSUMED = (
-    ("a gradient step, a tree or records on a GPU", laws.GPU_FACTOR),
+    ("records on a GPU", laws.GPU_FACTOR),
     ("a gradient step on an FPGA", laws.FPGA_LEARNER_FACTOR),
     ("a sum tree on an FPGA, whose cycles equal simulated hardware: clock and placement", laws.FPGA_RMM_FACTOR),
     ("what was timed on one processor, on another", laws.ELSEWHERE_FACTOR),
@@ -33,8 +33,9 @@ def _html(material: Material) -> str:
     text = paragraph(
         "What nobody timed is modeled, and shows a factor instead of a 95 % interval. Here the constants of each law "
         f"are fitted without one workload of a machine, or without one machine (of {len(machines)}: "
-        f"{', '.join(machines)}), and the law then predicts it. An error is a factor; the law's own factor is what "
-        "answers show, and should hold for nine in ten cells. Those of actor and fetch were widened until they did."
+        f"{', '.join(machines)}), of a GPU's tree without a number of leaves, and the law then predicts it. An error "
+        "is a factor; the law's own factor is what answers show, and should hold for nine in ten cells. Those of actor "
+        "and fetch were widened until they did."
     ) + table(HEAD, map(_row, held))
     text += paragraph("These factors rest on no measurement, and are assumptions:")
     text += table(("what", "factor"), [(what, f"{factor:g}") for what, factor in ASSUMED])

@@ -182,12 +182,22 @@ def test_texts_that_are_no_documentation_move_answers_too():
 
 
 def test_the_roofline_by_hand():
-    """max(framework, launches) + max(operations / peak, bytes / bandwidth)."""
-    device = dataclasses.replace(everything().devices[0], kind="gpu", launch_seconds=number(1e-5), cores=None)
-    work = laws.Work(macs=1000, nbytes=2_000_000, launches=9)
+    """A framework's own time, and max(operations / peak, bytes / bandwidth)."""
+    work = laws.Work(macs=1000, nbytes=2_000_000, operations=9)
     for batch, worked in ((1, 2e6 / 1e9), (10_000, 2 * 1000 * 10_000 / 1e9)):
-        for framework, waited in ((1e-6, 9e-5), (1e-3, 1e-3)):
-            assert laws.roofline(device, work, batch, 1e9, 1e9, framework) == pytest.approx(waited + worked)
+        assert laws.roofline(work, batch, 1e9, 1e9, 3e-4) == pytest.approx(3e-4 + worked)
+
+
+def test_calls_of_a_gpu_take_launches_and_what_they_read_and_compute():
+    """Two layers of DDPG are 88 + 2 * 42 operations of 3.4 launches each, a draw takes 11 and an update 17.5."""
+    host, gpu = (PLATFORMS["u200"].device(name) for name in ("cpu", "gpu"))
+    hopper, slow = load("hopper_ddpg"), dataclasses.replace(gpu, launch_seconds=number(1.0))
+    for batch in (1, 256):
+        work = laws.roofline(laws.work_of(hopper), batch, 12.15e12, 550e9, 0.0)
+        assert laws.learner(host, slow, hopper, batch).value == pytest.approx(172 * 3.4 + work)
+    draw, update = laws.tree(slow, 10**6, 16, 256, insertions=0.5)
+    assert (draw.value, update.value) == (pytest.approx(11.0, rel=1e-4), pytest.approx(1.5 * 17.5, rel=1e-4))
+    assert laws.tree(gpu, 10**6, 16, 1 << 20)[0].value > 2 * laws.tree(gpu, 10**6, 16, 256)[0].value
 
 
 def estimated(capsys, *words):

@@ -12,6 +12,8 @@ from dse.mapping.question import ask, find_mapping
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.platforms.platform import KINDS, DeviceKind
+from dse.solver.law import slowdowns
+from dse.times import laws
 from dse.times.door import Times
 from dse.times.stated import FACTORS, StatedTimes, TimesError
 from dse.times.trees import trees
@@ -258,6 +260,31 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
         ("actors", "learner", "cpu"): pytest.approx(1.5),
         ("learner", "actors", "gpu"): pytest.approx(1.1),
     }
+
+
+def test_a_tree_slows_the_learner_on_its_gpu_by_what_is_quoted_or_stated_once(tmp_path):
+    """The slowdown counts where both run at the same time; all of the GPU is busy with both, too."""
+
+    def learning(times=None, **places):
+        """The learner's slowdown; the GPU's seconds are those of its parts."""
+        on_gpu = dict.fromkeys(("learner", "sampling", "updating", "storage"), "gpu")
+        fix = on_gpu | {"arrangement": "pipelined", "presampled": 1, "fanout": 16, **places}
+        found = find_mapping(U200, "hopper_ddpg", fix=fix, times=times)
+        problem, chosen = found.chosen.problem, found.chosen.configuration
+        slower = slowdowns(problem, chosen.where)["learner"]
+        there = [chosen.of(part) for part in ("sampling", "updating", "storage") if fix[part] == "gpu"]
+        if places.get("arrangement") != "apart":
+            busy = chosen.learner.seconds * slower + sum(option.seconds for option in there)
+            assert found.chosen.outcome.busy["gpu"] == pytest.approx(busy)
+        kinds = {note.kind: note.values for note in found.notes if note.kind.startswith("slowdown")}
+        assert kinds.get("slowdown_quoted", {}).get("factor", 1.0) == (1.0 if times else slower)
+        return slower
+
+    assert learning() == pytest.approx(laws.SHARED)
+    assert learning(updating="cpu") == learning(sampling="cpu") == pytest.approx(laws.SHARED**0.5)
+    assert learning(sampling="cpu", updating="cpu") == learning(presampled=0) == learning(arrangement="apart") == 1
+    rows = ("part,device,us,beside", "learner,gpu,1000,", "learner,gpu,1200,sampling")
+    assert learning(write(tmp_path, "\n".join(rows), "mine.csv")) == pytest.approx(1.2)
 
 
 # Links

@@ -209,10 +209,13 @@ def test_fill_sharing_clock_and_cost_of_a_design_matter(capsys):
 # Samplers and batches, and learners
 
 
+QUICK_GPU = with_changes(load("u200"), {"gpu.launch_us": 1})
+
+
 @pytest.fixture(scope="module")
 def many_cores():
-    """The rates on half of 28 cores, and the answer by them."""
-    question = ask("u200", "hopper_ddpg")
+    """The rates on half of 28 cores, beside a GPU that is quick to launch, and the answer by them."""
+    question = ask(QUICK_GPU, "hopper_ddpg")
     rates = replay(question, cpu_percent=50.0)
     return rates, answer_samplers(question, rates)
 
@@ -229,7 +232,7 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
     for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
         fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
         apart, pipelined = (
-            find_mapping("u200", "hopper_ddpg", "training", fix={**fix, "arrangement": mode}, **asked)
+            find_mapping(QUICK_GPU, "hopper_ddpg", "training", fix={**fix, "arrangement": mode}, **asked)
             for mode in ("apart", "pipelined")
         )
         assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.choice.more["actor_hz"])

@@ -2,10 +2,12 @@
 
 import dataclasses
 import itertools
+from statistics import geometric_mean
 
 import pytest
 
 from dse.estimate import Estimate, Evidence
+from dse.times import laws
 from reports import style
 from reports.claims import mappings, quoted
 from reports.claims.mappings import Judged, Row
@@ -111,13 +113,29 @@ def test_printed_baselines_that_wait_for_a_pinned_learner_are_as_slow_as_printed
 
 
 def test_the_worked_example_goes_to_fewer_devices(printed):
-    """The text of [Zhang2023]: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
-    problem, _ = mappings.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
-    one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
-    assert other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)
-    assert (one.devices, other.devices) == (2, 3)
-    found = mappings.solve(problem, "training")
-    assert mappings.letters(found.choice) == "F-F-F"
+    """The text of [Zhang2023]: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen.
+
+    Our tree on a GPU takes 213 us, of which a learner of 83 us hides nothing; one at 16384 takes 656 us.
+    """
+    for batch, is_hidden in ((2048, False), (16384, True)):
+        problem, _ = mappings.problem_of(printed, RESULTS, "cartpole_ddpg", batch)
+        one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
+        assert (other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)) == is_hidden
+        assert (one.devices, other.devices) == (2, 3)
+        assert mappings.letters(mappings.solve(problem, "training").choice) == "F-F-F"
+
+
+def test_a_tree_on_the_learners_gpu_costs_about_what_is_printed(printed):
+    """Pong by Table V, and of Hopper at 16384 a learner that takes 30 % fewer steps: the text of [Zhang2023]."""
+    pairs = [("pong_dqn", int(batch), printed[f"{mappings.TABLE}.pong_dqn.{batch}.G-G-G"]) for batch in (32, 64, 256)]
+    pairs.append(("hopper_ddpg", 16384, 1 / 0.7))
+    assert laws.SHARED == pytest.approx(geometric_mean(behind for *_, behind in pairs), abs=0.01)
+    for name, batch, behind in pairs:
+        problem, _ = mappings.problem_of(printed, RESULTS, name, batch)
+        apart, shared = (mappings.judged(problem, mapping).hz for mapping in ("G-C-G", "G-G-G"))
+        assert max(apart / shared / behind, behind * shared / apart) < 1.3
+        others = [other for *where, other in pairs if where != [name, batch]]
+        assert max(geometric_mean(others) / behind, behind / geometric_mean(others)) < 1.26
 
 
 def test_a_mapping_that_nothing_runs_says_so(problem):
@@ -167,7 +185,9 @@ def check_table_five(rows):
     assert [one.published.mapping for one in rows] == [
         mapping for held in PUBLISHED.values() for mapping in held.values()
     ]
-    assert sum(one.same_pair for one in rows) == 9  # hopper_ddpg at 32: no slice has room beside the best learner
+    # hopper_ddpg at 32: no slice has room beside the best learner; at 256 and 2048 our learner on a GPU,
+    # whose law is 2.3 times slower than the rate printed at 16384, is slower than the FPGA's
+    assert sum(row.same_pair for row in rows) == 8
     assert sum(one.agrees for one in rows) == 4
     for one in rows:
         for other in (one.published, one.greedy):
@@ -186,9 +206,9 @@ def test_table_five_but_for_what_else_would_change_its_answers(printed, monkeypa
 def test_all_of_table_five(printed):
     rows = mappings.rows(printed, RESULTS)
     check_table_five(rows)
-    for one in rows:
-        first, last = one.holds["C"] or (1, 1)
-        assert first <= 1 <= last
+    ends = {(row.workload, row.batch): row.holds["C"] or (1, 1) for row in rows}
+    assert ends.pop(("hopper_ddpg", 32))[0] > 1  # whose tree is on the processor, which is faster than a GPU's tree
+    assert all(first <= 1 <= last for first, last in ends.values())
 
 
 @pytest.mark.slow
