@@ -21,6 +21,7 @@ from typing import Any
 
 from impls.files import refusing
 from impls.terminal import aligned, plural
+from impls.training import TrainingError
 
 from ..answer import Answer, Note, Row
 from ..estimate import SUREST_FIRST, Estimate
@@ -201,7 +202,7 @@ def _probe(options: argparse.Namespace) -> int:
         if options.cluster:
             try:
                 platform = probe_cluster(platform, options.cluster, options.results)
-            except ClusterError as error:
+            except (ClusterError, TrainingError) as error:
                 raise PlatformError(str(error)) from None
             write_file(path, platform)
     print("\n".join([*write_platform(platform), "", f"written to {path}"]))

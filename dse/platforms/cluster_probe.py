@@ -1,10 +1,11 @@
-"""Probe the nodes of a Ray cluster: which machines they are, and what calls to them take.
+"""Probe the nodes of a Ray cluster: which machines they are, and what training over them takes.
 
-A sharded replay has a shard on every node; batches are drawn from it and updated with one batch a call, with many, and
-with large ones. From the differences follow the times of a batch, of a call and of a byte.
+Batches are drawn from a shard and updated, small ones, large ones and many a call; CartPole trains over all nodes with
+one batch a call and with many. From the differences follow the times of a batch, of a record, of a byte and of a call.
 """
 
 import dataclasses
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,43 +13,47 @@ from typing import Any
 from impls.cluster import ShardedReplay
 from impls.cluster.__main__ import ALPHA, EPSILON, LAYOUT, fill_shards, measure
 from impls.cluster.connection import connect
+from impls.training import load as load_workload
+from impls.training.arrangement import NODES, Arrangement
+from impls.training.nodes.loop import NodesLoop
 
 from .files import FILE, HERE, RESULTS
 from .fingerprint import fingerprint
 from .platform import Network, Node, Platform
 from .quantities import Quantity
 
-RECORDS, BATCH, LARGE = 30_000, 64, 4_096
+RECORDS, BATCH, LARGE = 30_000, 64, 2_048
 MANY = 16  # batches a call
-SECONDS = 4.0  # of each of three measurements
-LEAST_SECONDS = 1e-6
+WORKLOAD, WARM = "cartpole_dqn", 200  # gradient steps before they are timed
+STEPS = 1 << 40  # of a run that only its seconds end
+SECONDS = 4.0  # of each of five measurements
+LEAST_SECONDS = 1e-9  # of a difference
 LEAST_BYTES_PER_S, MOST_BYTES_PER_S = 1e6, 1e11  # where calls of large batches take no longer, or hardly any time
 
 
 def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS, seconds: float = SECONDS) -> Platform:
-    """Return a platform with the nodes of a cluster, in about half a minute; three measurements take ``seconds`` each.
+    """Return a platform with the nodes of a cluster, in about a minute; five measurements take ``seconds`` each.
 
     ClusterError where there is no cluster, or a node has other code.
     """
     ray = connect(cluster)
     nodes = _list_nodes(ray, results)
     one, many, large = (_measure(cluster, *each, seconds) for each in ((BATCH, 1), (BATCH, MANY), (LARGE, 1)))
-    shards = one["stats"]["shards"]
-    note = f"by batches of {BATCH} and {LARGE:,} records from {shards} shards"
+    slow, fast = (_time_step(cluster, batches, seconds) for batches in (1, MANY))
+    count = int(sum(node.count.value for node in nodes))
+    note = f"by batches of {BATCH} and {LARGE:,} records from a shard, and by training over {count} nodes"
 
     def measured(value: float) -> Quantity:
-        return Quantity(value=float(f"{value:.4g}"), origin="measured", note=note)
+        return Quantity(value=float(f"{max(value, LEAST_SECONDS):.4g}"), origin="measured", note=note)
 
-    calls, more = shards * (1 - 1 / MANY), (one["cpu_us_per_batch"] - many["cpu_us_per_batch"]) / 1e6
-    call = max(more / calls, LEAST_SECONDS)
-    batch = max(one["cpu_us_per_batch"] / 1e6 - shards * call, LEAST_SECONDS)
-    record = (large["cpu_us_per_batch"] - one["cpu_us_per_batch"]) / 1e6 / (LARGE - BATCH)
-    longer = 1 / large["batches_per_second"] - 1 / one["batches_per_second"]
+    cpu = {name: each["cpu_us_per_batch"] / 1e6 for name, each in (("one", one), ("many", many), ("large", large))}
+    batch = cpu["many"] - (cpu["one"] - cpu["many"]) / (MANY - 1)  # without its part of a call
+    longer = 1 / large["batches_per_second"] - 1 / one["batches_per_second"] - (cpu["large"] - cpu["one"])
     rate = (LARGE - BATCH) * LAYOUT.record_bytes / max(longer, LEAST_SECONDS)
     network = Network(
-        call_seconds=measured(call),
+        call_seconds=measured((slow - fast) / (count * (1 - 1 / MANY))),
         batch_seconds=measured(batch),
-        record_seconds=measured(max(record, LEAST_SECONDS / BATCH)),
+        record_seconds=measured((cpu["large"] - cpu["one"]) / (LARGE - BATCH)),
         answer_seconds=measured(1 / one["batches_per_second"]),
         rate_bytes_per_s=measured(min(max(rate, LEAST_BYTES_PER_S), MOST_BYTES_PER_S)),
     )
@@ -56,11 +61,26 @@ def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS, sec
 
 
 def _measure(cluster: str, batch: int, batches_a_call: int, seconds: float) -> dict[str, Any]:
-    """Draw and update batches from a shard on every node: batches/s, and the processor's time of each."""
-    options: dict[str, Any] = {"cluster": cluster, "cpus": 0.5, "batches_a_call": batches_a_call}
+    """Draw and update batches from a shard: batches/s, and the processor's time of each."""
+    options: dict[str, Any] = {"cluster": cluster, "shards": 1, "cpus": 0.5, "batches_a_call": batches_a_call}
     with ShardedReplay(RECORDS, LAYOUT, alpha=ALPHA, epsilon=EPSILON, **options) as sharded:
         fill_shards(sharded, RECORDS)
-        return measure(sharded, batch, seconds) | {"stats": sharded.stats()}
+        return measure(sharded, batch, seconds)
+
+
+def _time_step(cluster: str, batches_a_call: int, seconds: float) -> float:
+    """Train over all nodes, whose actors are faster than the learner; return the seconds of a gradient step."""
+    workload = dataclasses.replace(load_workload(WORKLOAD), steps=STEPS)
+    loop = NodesLoop(workload, Arrangement(name=NODES, batches_a_call=batches_a_call), cluster=cluster)
+    try:
+        while loop.updates < WARM:
+            loop.advance()
+        begun, before = time.perf_counter(), loop.updates
+        while (spent := time.perf_counter() - begun) < seconds:
+            loop.advance()
+        return spent / max(1, loop.updates - before)
+    finally:
+        loop.end()
 
 
 def _list_nodes(ray: Any, results: Path) -> tuple[Node, ...]:

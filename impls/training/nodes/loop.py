@@ -86,12 +86,16 @@ class NodeCalls(RayCalls):
         return self._newest[1]
 
     def wait_for_news(self, missing: int) -> list[int]:
-        """Wait for at most 20 ms until nodes have taken ``missing`` steps; returns nodes that take too long."""
+        """Wait for at most 20 ms until nodes have taken ``missing`` steps; returns nodes that take too long.
+
+        A node answers no later than once it has taken all that it was allowed.
+        """
         living = [place for place, node in enumerate(self._nodes.each) if not node.is_gone and node.run]
         watched, now = {place for place, _ in self._watches.values()}, clock.seconds()
         for place in living:
             if place not in watched:
-                steps = self._nodes.each[place].steps + max(1, missing // len(living))
+                node = self._nodes.each[place]
+                steps = node.steps + max(1, min(missing // len(living), node.allowed - node.steps))
                 watch = self._actors[place].watch.options(concurrency_group="watch")
                 self._watches[watch.remote(self._nodes.orders_for(place).pack(), steps)] = place, now
         if not self._watches:
@@ -134,7 +138,7 @@ class NodeBatches:
         """Wait for at most 20 ms for environment steps, and look after the nodes."""
         self._sampler.look_after_shards()
         self._loop.allow_steps()
-        for place in self._calls.wait_for_news(self._loop.missing_steps()):
+        for place in self._calls.wait_for_news(self._loop.missing_steps() + self._loop.hidden_steps // 4):
             self._sampler.give_up(place)
         self._loop.count_steps()
         self._loop.raise_if_lost()
@@ -215,12 +219,20 @@ class NodesLoop(Loop):
         return self.arrangement.period if self.arrangement.sync == "local" else 1
 
     @property
+    def hidden_steps(self) -> int:
+        """Environment steps that nodes may be ahead while calls are under way.
+
+        A learner that waits for steps waits for a quarter of them: calls cost more than steps that are known later.
+        """
+        return 2 * self.arrangement.batches_a_call * (AHEAD + 1) * self._pace.interval
+
+    @property
     def _lead(self) -> int:
         """Environment steps that all nodes may be ahead."""
-        actors, hidden = self.workload.actors, 2 * self.arrangement.batches_a_call * (AHEAD + 1)
+        actors = self.workload.actors
         environments = actors.count * actors.environments * len(self.nodes.each)
         unfilled = environments * actors.local_storage if self.is_empty else 0
-        return self._pace.interval * (hidden + self._period - 1) + environments + unfilled
+        return self.hidden_steps + self._pace.interval * (self._period - 1) + environments + unfilled
 
     def _start(self, ray: Any) -> None:
         """Start a process on each node, and know their names."""
