@@ -78,7 +78,7 @@ def recommend_mapping(
     RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
     question = ask_mapping(platform, workload, objective, **asked)
-    return answer_with_nodes(question, answer_question(question.without_nodes))[0]
+    return answer_with_nodes(question, answer_question(question.drop_nodes()))[0]
 
 
 def list_front(
@@ -265,7 +265,7 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
         with contextlib.suppress(ProblemError):  # no record predicts what has won
             raced = dataclasses.replace(question, fix={**question.fix, **race["rows"][0]["fix"]})
             question = raced if isinstance(answer_question(raced), MappingAnswer) else question
-    found, asked = answer_question(question.without_nodes), words_of(options)
+    found, asked = answer_question(question.drop_nodes()), words_of(options)
     if options.emit and isinstance(found, MappingAnswer):
         print(to_toml(mapping_tables(found, question.workload.replay.capacity), asked))
         return 0

@@ -111,7 +111,7 @@ def add_nodes(question: MappingQuestion, raced: Sequence[Contender], cluster: st
     They are few because nodes count a learner as lost that stands still for as long as many others' turns take.
     ProblemError where no plan is possible.
     """
-    plans = plan_nodes(question, answer_question(question.without_nodes))
+    plans = plan_nodes(question, answer_question(question.drop_nodes()))
     if plans is None:
         raise ProblemError(
             f"--cluster {cluster}: platform {question.platform.name!r} states no nodes; measure them: python -m dse "

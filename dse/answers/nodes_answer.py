@@ -47,7 +47,7 @@ def words_of_plan(question: MappingQuestion, plan: NodesPlan) -> list[str]:
     details = plan.learner.details
     named = {"arrangement": "nodes", "actor-nodes": plan.nodes, "actors": plan.actors}
     named |= {"batches-a-call": plan.batches_a_call, "learner": details.get("implementation", REFERENCE)}
-    named |= {"policy": plan.policy, **({} if plan.on_processor else {"device": "cuda"})}
+    named |= {"policy": plan.policy, **({} if plan.is_on_processor else {"device": "cuda"})}
     words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
     for key, value in question.fix.items():
         words += [OPTIONS[key], str(value)] if OPTIONS.get(key) else []

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     seconds = _seconds_of_race(options)
     if "strategy" in free and not seconds:
         raise ValueError("--free strategy races, and here nothing does; leave it out, or give seconds to --decide")
-    raced = contenders(question.without_nodes, free) if seconds else []
+    raced = contenders(question.drop_nodes(), free) if seconds else []
     if options.cluster:
         raced, free = add_nodes(question, raced, options.cluster), [*free, "cluster"]
     elif question.fix.get("arrangement") == NODES:

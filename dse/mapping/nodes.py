@@ -51,7 +51,7 @@ class NodesPlan:
     actors: int
     batches_a_call: int
     learner: Learner
-    on_processor: bool
+    is_on_processor: bool
     policy: str
     times: Mapping[str, Estimate]
 
@@ -97,8 +97,8 @@ class OverNodes:
     """
 
     plans: Sequence[NodesPlan]
-    alone_hz: float
-    alone_actors: int
+    machine_hz: float
+    actors_of_machine: int
     env_seconds: float
     break_even: float
     is_asked: bool
@@ -153,7 +153,7 @@ class OverNodes:
     @property
     def pays(self) -> bool:
         """Whether nodes are faster than one machine by more than counts as equally good, or hold what that does not."""
-        return self.best.hz > (1 + EPSILONS["ratio"]) * self.alone_hz
+        return self.best.hz > (1 + EPSILONS["ratio"]) * self.machine_hz
 
     @property
     def is_taken(self) -> bool:
@@ -163,10 +163,10 @@ class OverNodes:
     @property
     def note(self) -> Note:
         """Whether one machine is enough, and the break-even."""
-        alone = self.alone_hz
+        alone = self.machine_hz
         values: dict[str, Any] = {
             "alone_hz": alone,
-            "alone_actors": self.alone_actors,
+            "alone_actors": self.actors_of_machine,
             "nodes_hz": self.best.hz,
             "nodes": self.best.nodes,
         }
@@ -229,9 +229,9 @@ def _cores_of(node: Node, there: Times) -> int:
 
 def _ask_alone(question: MappingQuestion, actors: int) -> MappingAnswer | Shortage | None:
     """The answer of one machine with so many actors; None where it may not have them."""
-    one = question.without_nodes
+    asked = question.drop_nodes()
     try:
-        return answer_question(replace(one, fix={**one.fix, "actor_count": actors}))
+        return answer_question(replace(asked, fix={**asked.fix, "actor_count": actors}))
     except ProblemError:
         return None
 
@@ -268,7 +268,7 @@ def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
     """Yield every plan that fits, without more nodes than keep the learner busy: kinds of nodes, M, A and G."""
     network, fix = question.platform.network, question.fix
     assert network  # else there is nothing to plan
-    on_processor, learner = _fastest_learner(parts)
+    is_on_processor, learner = _fastest_learner(parts)
     for node in question.platform.nodes:
         there = _times_of(question, parts, node)
         memory = there.cpu.memory.size_bytes.value if there.cpu.memory else math.inf
@@ -284,10 +284,10 @@ def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
                 times = {
                     "learner": _add_calls(learner.step, network, parts.batch, nodes / batches),
                     "actors": steps.scaled(1 / nodes),
-                    "node": _of_network(network, network.answer_seconds.value / batches, "answers of a node"),
-                    "network": _of_network(network, nbytes / network.rate_bytes_per_s.value, "bytes sent"),
+                    "node": _estimate_network(network, network.answer_seconds.value / batches, "answers of a node"),
+                    "network": _estimate_network(network, nbytes / network.rate_bytes_per_s.value, "bytes sent"),
                 }
-                yield NodesPlan(node, nodes, actors, batches, learner, on_processor, policy, times)
+                yield NodesPlan(node, nodes, actors, batches, learner, is_on_processor, policy, times)
 
 
 def _fastest_learner(parts: Times) -> tuple[bool, Learner]:
@@ -321,7 +321,7 @@ def _add_calls(step: Estimate, network: Network, batch: int, calls: float) -> Es
     return step.plus(more, 1.5).resting_on(source=whose, description=told)
 
 
-def _of_network(network: Network, seconds: float, what: str) -> Estimate:
+def _estimate_network(network: Network, seconds: float, what: str) -> Estimate:
     evidence = Evidence("network", _source(network), f"{what}: {network.call_seconds.note}")
     return Estimate.within(seconds, 1.5, evidence)
 

@@ -170,9 +170,8 @@ class MappingQuestion:
         """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has none."""
         return tables(self.platform, self.workload, self.results, self.workload_argument)
 
-    @property
-    def without_nodes(self) -> "MappingQuestion":
-        """The question without nodes, which have actors of their own."""
+    def drop_nodes(self) -> "MappingQuestion":
+        """The question about one machine: without nodes, which have actors of their own."""
         if self.fix.get("arrangement") != NODES:
             return self
         of_nodes = ("arrangement", "actors", *OF_NODES)

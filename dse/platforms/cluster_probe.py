@@ -38,7 +38,7 @@ def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS, sec
     """
     ray = connect(cluster)
     nodes = _list_nodes(ray, results)
-    one, many, large = (_measure(cluster, *each, seconds) for each in ((BATCH, 1), (BATCH, MANY), (LARGE, 1)))
+    small, many, large = (_measure(cluster, *sizes, seconds) for sizes in ((BATCH, 1), (BATCH, MANY), (LARGE, 1)))
     slow, fast = (_time_step(cluster, batches, seconds) for batches in (1, MANY))
     count = int(sum(node.count.value for node in nodes))
     note = f"by batches of {BATCH} and {LARGE:,} records from a shard, and by training over {count} nodes"
@@ -46,15 +46,15 @@ def probe_cluster(platform: Platform, cluster: str, results: Path = RESULTS, sec
     def measured(value: float) -> Quantity:
         return Quantity(value=float(f"{max(value, LEAST_SECONDS):.4g}"), origin="measured", note=note)
 
-    cpu = {name: each["cpu_us_per_batch"] / 1e6 for name, each in (("one", one), ("many", many), ("large", large))}
-    batch = cpu["many"] - (cpu["one"] - cpu["many"]) / (MANY - 1)  # without its part of a call
-    longer = 1 / large["batches_per_second"] - 1 / one["batches_per_second"] - (cpu["large"] - cpu["one"])
+    small_cpu, many_cpu, large_cpu = (found["cpu_us_per_batch"] / 1e6 for found in (small, many, large))
+    batch = many_cpu - (small_cpu - many_cpu) / (MANY - 1)  # without its part of a call
+    longer = 1 / large["batches_per_second"] - 1 / small["batches_per_second"] - (large_cpu - small_cpu)
     rate = (LARGE - BATCH) * LAYOUT.record_bytes / max(longer, LEAST_SECONDS)
     network = Network(
         call_seconds=measured((slow - fast) / (count * (1 - 1 / MANY))),
         batch_seconds=measured(batch),
-        record_seconds=measured((cpu["large"] - cpu["one"]) / (LARGE - BATCH)),
-        answer_seconds=measured(1 / one["batches_per_second"]),
+        record_seconds=measured((large_cpu - small_cpu) / (LARGE - BATCH)),
+        answer_seconds=measured(1 / small["batches_per_second"]),
         rate_bytes_per_s=measured(min(max(rate, LEAST_BYTES_PER_S), MOST_BYTES_PER_S)),
     )
     return dataclasses.replace(platform, nodes=nodes, network=network)
@@ -93,15 +93,15 @@ def _list_nodes(ray: Any, results: Path) -> tuple[Node, ...]:
     own = fingerprint()["key"]
     kinds = Counter((key != own, key, int(node["Resources"]["CPU"])) for key, node in zip(keys, living, strict=True))
 
-    def told(value: float) -> Quantity:
+    def quote_ray(value: float) -> Quantity:
         return Quantity(value=value, origin="measured", note="as Ray tells")
 
     return tuple(
         Node(
             name=f"{HERE if key == own else key}-{cores}",
             platform=HERE if key == own else str(results / key / FILE),
-            count=told(count),
-            cores=told(cores),
+            count=quote_ray(count),
+            cores=quote_ray(cores),
         )
         for (_, key, cores), count in sorted(kinds.items())
     )

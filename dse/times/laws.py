@@ -231,7 +231,7 @@ def actor(host: Device, processes: int, constants: Constants = AS_FITTED) -> Est
 
 
 class Work(NamedTuple):
-    """What a gradient step does: MACs a sample, bytes of weights and their like moved, operations dispatched."""
+    """The work of a gradient step: MACs a sample, bytes of weights and their like moved, operations dispatched."""
 
     macs: int
     nbytes: int

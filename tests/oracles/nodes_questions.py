@@ -110,17 +110,17 @@ def compare(question, folder, runs, address):
     return {"question": question, "side": choice["side"], "predicted": choice["value"], "measured": measured}
 
 
-def find_crossing(folder, address):
+def find_crossing(folder, runs, address):
     """(the break-even that is told, sleeps between which measured rates of one machine and of three nodes cross)."""
     told, rates = None, []
     for sleep in SLEEPS_US:
         workload = folder / f"slow_{sleep}us.toml"
         answer = ask(workload, folder / "results")
         told = told or next(note["break_even_seconds"] for note in answer["notes"] if "break_even_seconds" in note)
-        alone = train(workload, folder / f"alone-{sleep}", "--arrangement", "apart", "--actors", 1)
+        alone = train(workload, runs / f"alone-{sleep}", "--arrangement", "apart", "--actors", 1)
         words = ("--arrangement", "nodes", "--cluster", address, "--actors", 1, "--batches-a-call", 32)
         env = next(note["env_seconds"] for note in answer["notes"] if "env_seconds" in note)
-        rates.append((env, alone, train(workload, folder / f"over-{sleep}", *words)))
+        rates.append((env, alone, train(workload, runs / f"over-{sleep}", *words)))
     return told, rates
 
 
@@ -150,14 +150,15 @@ def main():
             if not (platform.parent / f"profile-{workload.stem}-brief.jsonl").exists():
                 profile = ("benchmarks", "profile", "--workload", workload, "--preset", "brief", "--anyway")
                 run(*profile, "--results", results, "--only", PARTS)
-        rows = []
+        rows, runs = [], given.out / f"seed-{given.seed}"
         for question in draw_questions(given.seed, given.count):
-            rows.append(compare(question, given.out, given.out / f"seed-{given.seed}", made.address))
+            rows.append(compare(question, given.out, runs, made.address))
             print(json.dumps(rows[-1]), flush=True)
         errors = [max(row["predicted"] / row["measured"], row["measured"] / row["predicted"]) - 1 for row in rows]
-        print(f"median error {statistics.median(errors):.0%}, worst {max(errors):.0%} of {len(rows)}")
+        if rows:
+            print(f"median error {statistics.median(errors):.0%}, worst {max(errors):.0%} of {len(rows)}")
         if given.crossing:
-            told, rates = find_crossing(given.out, made.address)
+            told, rates = find_crossing(given.out, runs, made.address)
             print(json.dumps({"break_even_seconds": told, "env_seconds, one machine, nodes": rates}))
     finally:
         made.shutdown()

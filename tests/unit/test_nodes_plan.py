@@ -155,7 +155,7 @@ def test_the_line_to_paste_is_what_the_plan_says(lab):
     assert given.cluster == "auto"
 
 
-def test_a_plan_races_with_the_best_without_nodes(lab):
+def test_a_plan_races_with_the_best_of_one_machine(lab):
     question = ask(**lab(1_000))
     raced = add_nodes(question, contenders(question), "local")
     assert [contender.fix["arrangement"] == "nodes" for contender in raced].count(True) == 1
