@@ -284,7 +284,7 @@ def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
                 times = {
                     "learner": _add_calls(learner.step, network, parts.batch, nodes / batches),
                     "actors": steps.scaled(1 / nodes),
-                    "node": _estimate_network(network, network.answer_seconds.value / batches, "answers of a node"),
+                    "node": _estimate_network(network, network.answer_seconds.value / batches, "a node's answers"),
                     "network": _estimate_network(network, nbytes / network.rate_bytes_per_s.value, "bytes sent"),
                 }
                 yield NodesPlan(node, nodes, actors, batches, learner, is_on_processor, policy, times)
@@ -317,7 +317,7 @@ def _add_calls(step: Estimate, network: Network, batch: int, calls: float) -> Es
     """A gradient step of B records with what the learner's processor does for them, and for calls: so many a step."""
     more = network.batch_seconds.value + batch * network.record_seconds.value + calls * network.call_seconds.value
     whose = weakest((step.source, _source(network)))
-    told = f"{step.rests_on.description}; calls: {more * 1e6:.3g} us"
+    told = f"{step.rests_on.description}; calls: {more * 1e6:.3g}us"
     return step.plus(more, 1.5).resting_on(source=whose, description=told)
 
 
