@@ -4,6 +4,7 @@ Batches are drawn from a shard and updated, small ones, large ones and many a ca
 one batch a call and with many. From the differences follow the times of a batch, of a record, of a byte and of a call.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections import Counter
@@ -71,16 +72,14 @@ def _measure(cluster: str, batch: int, batches_a_call: int, seconds: float) -> d
 def _time_step(cluster: str, batches_a_call: int, seconds: float) -> float:
     """Train over all nodes, whose actors are faster than the learner; return the seconds of a gradient step."""
     workload = dataclasses.replace(load_workload(WORKLOAD), steps=STEPS)
-    loop = NodesLoop(workload, Arrangement(name=NODES, batches_a_call=batches_a_call), cluster=cluster)
-    try:
+    made = NodesLoop(workload, Arrangement(name=NODES, batches_a_call=batches_a_call), cluster=cluster)
+    with contextlib.closing(made) as loop:
         while loop.updates < WARM:
             loop.advance()
         begun, before = time.perf_counter(), loop.updates
         while (spent := time.perf_counter() - begun) < seconds:
             loop.advance()
         return spent / max(1, loop.updates - before)
-    finally:
-        loop.end()
 
 
 def _list_nodes(ray: Any, results: Path) -> tuple[Node, ...]:

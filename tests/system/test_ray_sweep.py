@@ -19,6 +19,7 @@ from dse.platforms import fingerprint, load
 from dse.platforms.cluster_probe import probe_cluster
 from dse.platforms.files import to_toml
 from dse.records import SENTINEL, read_file
+from impls.cluster.connection import import_ray
 from tests.committed import ROOT
 from tests.ray_nodes import add_node, start_cluster  # noqa: F401  # a fixture
 
@@ -69,6 +70,10 @@ def test_a_probe_finds_the_nodes_and_what_calls_to_them_take(cluster, tmp_path):
     assert network.call_seconds.value < network.answer_seconds.value * len(cluster.nodes)
     path.write_text(to_toml(found))
     assert load(path) == found
+    ends, ray = time.monotonic() + 60, import_ray()
+    while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:  # what it started has ended
+        assert time.monotonic() < ends
+        time.sleep(0.2)
 
 
 def test_a_node_that_is_killed_loses_no_cell(cluster, tmp_path, capsys):
