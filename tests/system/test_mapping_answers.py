@@ -335,6 +335,10 @@ def test_no_row_of_a_front_beats_another_and_words_ask_for_each(capsys, tmp_path
     assert [row["is_answer"] for row in rows] == [True] + [False] * (len(rows) - 1)
     assert plain["choice"]["value"] == answered(capsys, *asked)["choice"]["value"]
     assert any(row["is_answer"] or row["beats_answer"] for row in plain["rows"])
+    own, goals = plain["choice"], (("value", 1), ("bytes", -1), *[("watts", -1)] * is_known)
+    for row in plain["rows"]:
+        better = [sign * (row[key] - own[key]) for key, sign in goals]
+        assert row["beats_answer"] == (min(better) >= 0 < max(better))
     assert ("answer_is_off_front" in kinds) == (not any(row["is_answer"] for row in plain["rows"]))
     table = printed(capsys, *asked, "--front")
     for row in rows:

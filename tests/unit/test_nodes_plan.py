@@ -123,12 +123,20 @@ def test_more_cores_on_one_machine_move_the_break_even(lab):
     answer = recommend(lab(500, cores=8, nodes=nodes))
     (note,) = [note for note in answer["notes"] if "break_even_seconds" in note]
     assert note["break_even_seconds"] == pytest.approx(7e-6 * (LEARNER + 20 + 8 / 32 * 100), rel=1e-6)
+    nodes = ({**nodes[0], "cores": 4},)
+    (note,) = [note for note in recommend(lab(500, cores=8, nodes=nodes))["notes"] if "break_even_seconds" in note]
+    assert note["break_even_seconds"] == pytest.approx(7e-6 * (LEARNER + 20 + 2 / 32 * 100), rel=1e-6)
+    nodes = ({**nodes[0], "cores": 1},)
     assert "nodes_never_pay" in kinds(recommend(lab(500, cores=8, nodes=({**nodes[0], "count": 7},))))
 
 
 def test_as_few_nodes_are_taken_as_keep_the_learner_busy_and_the_cheapest(lab):
     kind = {"name": "small", "count": 9, "cores": 1, "price": 1}
-    choice = recommend(lab(1_000, nodes=(kind,), call=10))["choice"]
+    answer = recommend(lab(1_000, nodes=(kind,), call=10))
+    choice = answer["choice"]
+    assert max(row["actor_nodes"] for row in answer["rows"] if "actor_nodes" in row) == 4
+    assert choice["price_of_a_million"] == pytest.approx(choice["price_per_hour"] / 3_600 / choice["value"] * 1e6)
+    assert choice["low"] == pytest.approx(1e6 / max(1.1 * LEARNER + 1.5 * (20 + 4 / 8 * 10), 1.1 * 1_000 / 4), rel=0.05)
     assert (choice["actor_nodes"], choice["price_per_hour"]) == (4, 4)  # 1,000 us / (280 + 20 + calls) us
     dear = {"name": "large", "count": 9, "cores": 2, "price": 3}
     choice = recommend(lab(1_000, nodes=(kind, dear), call=10))["choice"]
@@ -137,7 +145,7 @@ def test_as_few_nodes_are_taken_as_keep_the_learner_busy_and_the_cheapest(lab):
     assert (choice["kind_of_node"], choice["actor_nodes"], choice["actors"]) == ("large", 2, 2)
 
 
-@pytest.mark.parametrize(("env_us", "calls"), [(460, 8), (560, 4), (820, 2), (1_400, 1)])
+@pytest.mark.parametrize(("env_us", "calls"), [(335, 32), (370, 16), (460, 8), (560, 4), (820, 2), (1_400, 1)])
 def test_no_more_batches_are_drawn_by_a_call_than_hide_its_time(lab, env_us, calls):
     nodes = ({"name": "small", "count": 1, "cores": 2, "price": 1},)
     fix = {"arrangement": "nodes", "actors": 1}
@@ -167,6 +175,10 @@ def test_the_line_to_paste_is_what_the_plan_says(lab):
     assert made.arrangement.batches_a_call == choice["batches_a_call"]
     assert (made.workload.actors.count, made.workload.learner.batch) == (choice["actors"], 32)
     assert (given.cluster, made.device) == ("auto", "cpu")
+
+
+def test_no_line_is_given_that_would_train_something_else(lab):
+    assert recommend(lab(1_000, {"arrangement": "nodes", "update_interval": 2}))["paste"] == []
 
 
 def test_a_plan_races_with_the_best_of_one_machine(lab):
