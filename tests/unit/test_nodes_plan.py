@@ -177,6 +177,39 @@ def test_the_line_to_paste_is_what_the_plan_says(lab):
     assert (given.cluster, made.device) == ("auto", "cpu")
 
 
+GPU = """
+[[device]]
+name = "gpu"
+kind = "gpu"
+multiprocessors = 30
+clock_ghz = 1
+launch_us = 5
+memory = { size_gib = 8, bandwidth_gb_per_s = 500 }
+[[link]]
+from = "cpu"
+to = "gpu"
+hops = 1
+alpha_us = 5
+beta_gb_per_s = 10
+back_alpha_us = 5
+back_beta_gb_per_s = 10
+[[node]]
+"""
+
+
+def test_the_learner_is_on_one_thread_or_on_a_gpu(lab, tmp_path):
+    asked = lab(1_000, {"arrangement": "nodes", "batches_a_call": 32, "actor_nodes": 1})
+    rows = ["part, device, batch, us, threads", f"learner, cpu, 64, {LEARNER}, 1", "learner, cpu, 64, 90, 2"]
+    (tmp_path / "times.csv").write_text("\n".join([*rows, "actors, cpu, , 1000, "]))
+    assert recommend(asked)["choice"]["learner_hz"] == pytest.approx(1e6 / (LEARNER + 20 + 100 / 32))
+    path = tmp_path / "lab.toml"
+    path.write_text(path.read_text().replace("[[node]]", GPU, 1))
+    (tmp_path / "times.csv").write_text("\n".join([*rows, "actors, cpu, , 1000, ", "learner, gpu, 64, 100, "]))
+    answer = recommend(asked)
+    assert answer["choice"]["learner_hz"] == pytest.approx(1e6 / (100 + 20 + 100 / 32))
+    assert "--device cuda" in answer["paste"][0]
+
+
 def test_no_line_is_given_that_would_train_something_else(lab):
     assert recommend(lab(1_000, {"arrangement": "nodes", "update_interval": 2}))["paste"] == []
 
