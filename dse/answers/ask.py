@@ -258,6 +258,7 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
     if options.front:
         return _show_front(options)
     question, race = question_of(options), None
+    of_nodes = question  # a kept race fixes the arrangement of one machine
     is_here = options.platform == HERE and options.objective == OBJECTIVE
     if is_here and not options.machine:
         race = KeptRace.of_question(question).race()
@@ -266,11 +267,17 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
             raced = dataclasses.replace(question, fix={**question.fix, **race["rows"][0]["fix"]})
             question = raced if isinstance(answer_question(raced), MappingAnswer) else question
     found, asked = answer_question(question.drop_nodes()), words_of(options)
+    answer, plans = answer_with_nodes(of_nodes, found, asked)
+    is_over_nodes = plans is not None and plans.is_taken
+    if options.emit and is_over_nodes:
+        raise ValueError(
+            f"--emit {options.emit} writes a mapping of one machine, and this answer trains over nodes: paste its line "
+            "without --emit, or fix the arrangement, such as --fix arrangement=apart"
+        )
     if options.emit and isinstance(found, MappingAnswer):
         print(to_toml(mapping_tables(found, question.workload.replay.capacity), asked))
         return 0
-    answer, plans = answer_with_nodes(question, found, asked)
-    if isinstance(found, MappingAnswer) and answer.choice and not (plans and plans.is_taken):
+    if isinstance(found, MappingAnswer) and answer.choice and not is_over_nodes:
         more = {**answer.choice.more, **list_run_settings(question, found)}
         decide = shlex.join(["python", "-m", "dse", "run", options.workload])
         notes = [Note("predicted_alone", {"how": decide}, "measure")] if is_here and not race else []

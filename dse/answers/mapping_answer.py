@@ -54,7 +54,7 @@ def front_answer(found: MappingAnswer | Shortage) -> Answer:
 
 
 def _front_row(found: MappingAnswer, answer: MappingAnswer, has_watts: bool) -> Row:
-    """Return the row of a mapping of the front, beside the answer."""
+    """Return the row of a mapping of the front, compared with the answer."""
     choice, parts = found.choice, found.built.parts
     trade, own = found.chosen.trade(has_watts), answer.chosen.trade(has_watts)
     fix = {key: choice.label[key] for key in ("arrangement", *WHERE) if key not in parts.constraints}

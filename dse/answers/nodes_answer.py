@@ -1,4 +1,4 @@
-"""Answers about training over nodes, beside or in place of that of one machine."""
+"""Answers about training over nodes, in addition to that of one machine or in its place."""
 
 import shlex
 from dataclasses import replace

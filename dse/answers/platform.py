@@ -184,7 +184,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    """Probe this machine, and keep what it is as `this`; with --cluster, the nodes of a Ray cluster as well.
+    """Probe this machine, whose file is then `this`; with --cluster, the nodes of a Ray cluster as well.
 
     It takes half a minute, without privileges, and is best done while nothing else runs.
     """

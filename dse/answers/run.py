@@ -88,13 +88,18 @@ def run(options: argparse.Namespace) -> int:
     seconds = _seconds_of_race(options)
     if "strategy" in free and not seconds:
         raise ValueError("--free strategy races, and here nothing does; leave it out, or give seconds to --decide")
-    raced = contenders(question.drop_nodes(), free) if seconds else []
+    is_over_nodes = question.fix.get("arrangement") == NODES
+    if is_over_nodes and not options.cluster:
+        raise ValueError("arrangement=nodes runs on a cluster; name it with --cluster, such as --cluster auto")
+    if options.cluster and not (seconds or is_over_nodes):
+        raise ValueError("--cluster races, and here nothing does; leave it out, or add --fix arrangement=nodes")
+    raced = contenders(question, free) if seconds and not is_over_nodes else []
     if options.cluster:
         raced, free = add_nodes(question, raced, options.cluster), [*free, "cluster"]
-    elif question.fix.get("arrangement") == NODES:
-        raise ValueError("arrangement=nodes runs on a cluster; name it with --cluster, such as --cluster auto")
-    race = KeptRace.of_question(question, free).race(seconds) if seconds and not options.again else None
+    is_raced = seconds and not (options.again or is_over_nodes)
+    race = KeptRace.of_question(question, free).race(seconds) if is_raced else None
     chosen = next((contender for contender in raced if race and contender.fix == race["rows"][0]["fix"]), None)
+    chosen = raced[0] if is_over_nodes else chosen
     if raced and not chosen:
         return _race(options, question, raced, seconds, free)
     contender = chosen or _predicted(options, question)

@@ -221,7 +221,7 @@ SENTENCES = {
     "slowdown": "Under load from other cores {part} on {device} takes {factor} times as long; this is counted.",
     "slowdown_of_other": "Under load from other cores {part} on {device} takes {factor} times as long, as timed with "
     "{timed_with}; this is counted.",
-    "slowdown_quoted": "With the tree on {device} too, {part} takes {factor} times as long [Zhang2023, quoted].",
+    "slowdown_quoted": "The tree on {device} slows {part} down {factor} times [Zhang2023, quoted].",
     "no_records": "No records of {platform}: each time is modeled, quoted, or from another machine.",
     "no_profile": "no profile of {workload}; {how}",
     "depth_gains_nothing": "Sampling {depth:batch} ahead gains nothing where everything takes turns.",

@@ -26,8 +26,7 @@ from ..estimate import Estimate, Evidence, weakest
 from ..platforms import PlatformError, load
 from ..platforms.files import HERE
 from ..platforms.platform import Network, Node
-from ..platforms.quantities import SOURCE_OF
-from ..records import Source
+from ..platforms.quantities import SOURCE_OF, Quantity
 from ..solver.law import EPSILONS
 from ..solver.problem import ProblemError
 from ..times.door import Times
@@ -39,7 +38,7 @@ from .question import MappingQuestion, answer_question
 
 BATCHES_A_CALL = (1, 2, 4, 8, 16, 32)
 """G that are tried: of more, a batch is older when it is learned from, and no call costs less that counts."""
-PROBE = "python -m dse platform probe --cluster auto"
+NETWORK_FACTOR = 1.5  # an assumption: the error bound of what a network takes
 
 
 @dataclass(frozen=True)
@@ -89,11 +88,11 @@ class NodesPlan:
 
 @dataclass(frozen=True)
 class OverNodes:
-    """Plans over nodes, the best first, beside what one machine makes with so many actors: 0 where it does not hold it.
+    """Plans over nodes, the best first, to compare with one machine.
 
-    ``env_seconds``: what an environment step takes an actor of this machine. ``break_even``: what it would have to take
-    for nodes to pay; infinite where all of them together have no more cores for actors than this machine.
-    ``is_asked``: the question fixes the arrangement.
+    ``machine_hz``: the rate of one machine with ``actors_of_machine``, 0 where it does not hold the workload.
+    ``env_seconds``: the time of an environment step by an actor of this machine. ``break_even``: the time from which on
+    nodes pay; infinite where all of them together have no more cores for actors than this machine.
     """
 
     plans: Sequence[NodesPlan]
@@ -101,7 +100,6 @@ class OverNodes:
     actors_of_machine: int
     env_seconds: float
     break_even: float
-    is_asked: bool
     question: MappingQuestion
 
     objective = "ratio"  # whose value is the rate
@@ -158,24 +156,26 @@ class OverNodes:
     @property
     def is_taken(self) -> bool:
         """Whether the answer is the best plan, and not one machine."""
-        return self.is_asked or self.pays
+        return self.question.fix.get("arrangement") == NODES or self.pays
 
     @property
     def note(self) -> Note:
         """Whether one machine is enough, and the break-even."""
-        alone = self.machine_hz
-        values: dict[str, Any] = {
-            "alone_hz": alone,
+        has_end = not math.isinf(self.break_even)
+        if not self.machine_hz:
+            kind = "nodes_hold_it"
+        elif self.pays:  # for their actors, or as a learner that does not sample for itself is faster
+            kind = "nodes_pay" if self.env_seconds >= self.break_even else "nodes_are_faster"
+        else:
+            kind = "one_machine_is_enough" if has_end else "nodes_never_pay"
+        values = {
+            "alone_hz": self.machine_hz,
             "alone_actors": self.actors_of_machine,
             "nodes_hz": self.best.hz,
             "nodes": self.best.nodes,
+            "break_even_seconds": self.break_even if has_end else None,
+            "env_seconds": self.env_seconds,
         }
-        values |= {"break_even_seconds": self.break_even, "env_seconds": self.env_seconds}
-        kind = "one_machine_is_enough" if not self.pays else "nodes_pay" if alone else "nodes_hold_it"
-        if alone and self.pays and self.env_seconds < self.break_even:  # for what it does besides gradient steps
-            kind = "nodes_are_faster"
-        if math.isinf(self.break_even):
-            kind, values["break_even_seconds"] = kind.replace("one_machine_is_enough", "nodes_never_pay"), None
         return Note(kind, values, "first")
 
 
@@ -191,9 +191,11 @@ def plan_nodes(question: MappingQuestion, alone: MappingAnswer | Shortage) -> Ov
             raise ProblemError(f"arrangement={NODES} goes with --objective ratio, not {question.objective}")
         return None
     parts = question.parts()
-    is_asked, plans = wanted == NODES, list(_plans(question, parts))
+    kinds = [(node, _times_of(question, parts, node)) for node in platform.nodes]
+    learner = _fastest_learner(parts)
+    plans = list(_plans(question, platform.network, parts, kinds, learner))
     if not plans:
-        if is_asked:
+        if wanted == NODES:
             raise ProblemError(
                 f"arrangement={NODES}: no node of {platform.name} holds a part of {question.workload.name} with its "
                 "actors; fix fewer actors, or leave the arrangement out"
@@ -208,19 +210,12 @@ def plan_nodes(question: MappingQuestion, alone: MappingAnswer | Shortage) -> Ov
     of_groups.sort(key=lambda plan: (plan is not best, -plan.hz))
     own, env_seconds = max(1, parts.cores - 1), parts.actors.fastest_step(1).value
     per_step = _fastest_acting(parts, own)[1].value / env_seconds
-    break_even = _seconds_of_more_actors(question, parts, own) / per_step
-    alone_hz, alone_actors = max(_count_alone(alone), _count_alone(_ask_alone(question, own)))
-    return OverNodes(of_groups, alone_hz, alone_actors, env_seconds, break_even, is_asked, question)
-
-
-def _seconds_of_more_actors(question: MappingQuestion, parts: Times, actors: int) -> float:
-    """The least seconds of a gradient step of a learner that calls nodes with more actors than so many; else inf."""
-    network, step, seconds = question.platform.network, _fastest_learner(parts)[1].step, [math.inf]
-    for node in question.platform.nodes:
-        nodes = actors // _cores_of(node, _times_of(question, parts, node)) + 1
-        if network and nodes <= node.count.value:
-            seconds.append(_add_calls(step, network, parts.batch, nodes / max(BATCHES_A_CALL)).value)
-    return min(seconds)
+    needed = ((own // _cores_of(node, there) + 1, node.count.value) for node, there in kinds)  # for one actor more
+    calls = [nodes / max(BATCHES_A_CALL) for nodes, count in needed if nodes <= count]
+    seconds = (_add_calls(learner[1].step, platform.network, parts.batch, count).value for count in calls)
+    break_even = min(seconds, default=math.inf) / per_step
+    machine_hz, actors = max(_count_alone(alone), _count_alone(_ask_alone(question, own)))
+    return OverNodes(of_groups, machine_hz, actors, env_seconds, break_even, question)
 
 
 def _cores_of(node: Node, there: Times) -> int:
@@ -228,7 +223,7 @@ def _cores_of(node: Node, there: Times) -> int:
 
 
 def _ask_alone(question: MappingQuestion, actors: int) -> MappingAnswer | Shortage | None:
-    """The answer of one machine with so many actors; None where it may not have them."""
+    """The answer of one machine with a number of actors; None where it may not have them."""
     asked = question.drop_nodes()
     try:
         return answer_question(replace(asked, fix={**asked.fix, "actor_count": actors}))
@@ -264,13 +259,17 @@ def _times_of(question: MappingQuestion, parts: Times, node: Node) -> Times:
         raise ProblemError(f"node {node.name}: {error}") from None
 
 
-def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
+def _plans(
+    question: MappingQuestion,
+    network: Network,
+    parts: Times,
+    kinds: Sequence[tuple[Node, Times]],
+    learner_of: tuple[bool, Learner],
+) -> Iterator[NodesPlan]:
     """Yield every plan that fits, without more nodes than keep the learner busy: kinds of nodes, M, A and G."""
-    network, fix = question.platform.network, question.fix
-    assert network  # else there is nothing to plan
-    is_on_processor, learner = _fastest_learner(parts)
-    for node in question.platform.nodes:
-        there = _times_of(question, parts, node)
+    fix, (is_on_processor, learner) = question.fix, learner_of
+    answer, rate = network.answer_seconds, network.rate_bytes_per_s
+    for node, there in kinds:
         memory = there.cpu.memory.size_bytes.value if there.cpu.memory else math.inf
         least, cores = max(1, math.ceil(parts.storage_bytes / memory)), _cores_of(node, there)
         for actors in [fix["actors"]] if "actors" in fix else range(1, cores + 1):
@@ -284,8 +283,8 @@ def _plans(question: MappingQuestion, parts: Times) -> Iterator[NodesPlan]:
                 times = {
                     "learner": _add_calls(learner.step, network, parts.batch, nodes / batches),
                     "actors": steps.scaled(1 / nodes),
-                    "node": _estimate_network(network, network.answer_seconds.value / batches, "a node's answers"),
-                    "network": _estimate_network(network, nbytes / network.rate_bytes_per_s.value, "bytes sent"),
+                    "node": _estimate(answer.value / batches, answer, "a node's answers"),
+                    "network": _estimate(nbytes / rate.value, rate, "bytes sent"),
                 }
                 yield NodesPlan(node, nodes, actors, batches, learner, is_on_processor, policy, times)
 
@@ -314,17 +313,15 @@ def _fastest_acting(parts: Times, processes: int) -> tuple[str, Estimate]:
 
 
 def _add_calls(step: Estimate, network: Network, batch: int, calls: float) -> Estimate:
-    """A gradient step of B records with what the learner's processor does for them, and for calls: so many a step."""
-    more = network.batch_seconds.value + batch * network.record_seconds.value + calls * network.call_seconds.value
-    whose = weakest((step.source, _source(network)))
+    """A gradient step of B records with what the learner's processor does for them, and for a number of calls."""
+    costs = ((network.batch_seconds, 1), (network.record_seconds, batch), (network.call_seconds, calls))
+    more = sum(quantity.value * count for quantity, count in costs)
+    whose = weakest((step.source, *(SOURCE_OF[quantity.origin] for quantity, _ in costs)))
     told = f"{step.rests_on.description}; calls: {more * 1e6:.3g}us"
-    return step.plus(more, 1.5).resting_on(source=whose, description=told)
+    return step.plus(more, NETWORK_FACTOR).resting_on(source=whose, description=told)
 
 
-def _estimate_network(network: Network, seconds: float, what: str) -> Estimate:
-    evidence = Evidence("network", _source(network), f"{what}: {network.call_seconds.note}")
-    return Estimate.within(seconds, 1.5, evidence)
-
-
-def _source(network: Network) -> Source:
-    return weakest(SOURCE_OF[getattr(network, name).origin] for name in ("call_seconds", "batch_seconds"))
+def _estimate(seconds: float, quantity: Quantity, what: str) -> Estimate:
+    """Seconds that follow from a quantity of the network alone."""
+    evidence = Evidence("network", SOURCE_OF[quantity.origin], f"{what}: {quantity.note}")
+    return Estimate.within(seconds, NETWORK_FACTOR, evidence)

@@ -216,7 +216,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The costs of training over nodes beside those of its parts: calls, and bytes between machines."""
+    """The costs of training over nodes besides those of its parts: calls, and bytes between machines."""
 
     call_seconds: Quantity = seconds("of the learner's processor, for a call to a node and its answer")
     batch_seconds: Quantity = seconds("of the learner's processor, to put a batch together and send its priorities")

@@ -203,8 +203,15 @@ def write_probe(path: Path) -> Platform:
     platform = probe(tell=functools.partial(print, end="\r", file=sys.stderr) if sys.stderr.isatty() else str)
     for device, link in gpus() if fingerprint()["gpus"] else ():
         platform = dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, link))
+    platform = keep_nodes(platform, path)
     write_file(path, platform)
     return platform
+
+
+def keep_nodes(platform: Platform, path: Path) -> Platform:
+    """Return a platform with the nodes and the network of the file that it takes the place of, if there is one."""
+    before = read(path)[0] if path.is_file() else None
+    return dataclasses.replace(platform, nodes=before.nodes, network=before.network) if before else platform
 
 
 def write_file(path: Path, platform: Platform) -> None:

@@ -215,7 +215,7 @@ class Times(Lookup):
         """Return the slowdown of a learner by a tree on its GPU, by (part, other, device), of each GPU.
 
         Half of ``laws.SHARED`` in logarithms is due to sampling, half to updating: copies of a tree do one of both.
-        Where the user states a learner's time beside one of them, that alone counts.
+        Where the user states a learner's time concurrently with one of them, that alone counts.
         """
         entries = self.own.entries if self.own else ()
         timed = {entry.device for entry in entries if entry.part == "learner" and entry.beside in TREE}

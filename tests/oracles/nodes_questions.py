@@ -43,7 +43,7 @@ def draw_questions(seed, count):
 
 
 def write_workload(folder, sleep):
-    """The file of CartPole whose step sleeps so many microseconds, by double DQN."""
+    """The file of CartPole whose step sleeps a number of microseconds, by double DQN."""
     text, path = path_of("cartpole_dqn").read_text(), folder / f"slow_{sleep}us.toml"
     for key, value in (("name", path.stem), ("environment", f"tests.fake_environments:Slow{sleep}us-v0")):
         text = re.sub(rf"(?m)^{key} = .*", f'{key} = "{value}"', text)

@@ -1,5 +1,6 @@
 """Training over nodes: how many, of which kind, and whether they pay; rates by hand from stated times."""
 
+import dataclasses
 import shlex
 
 import pytest
@@ -8,7 +9,9 @@ from dse.__main__ import main
 from dse.answers.ask import recommend_mapping
 from dse.answers.deciding import add_nodes, contenders
 from dse.mapping.question import ask
+from dse.platforms import fingerprint
 from dse.platforms.files import parse, to_toml
+from dse.platforms.probe import keep_nodes
 from dse.solver.problem import ProblemError
 from impls.training import load
 from impls.training.arrangement import WEIGHTS_EVERY
@@ -270,3 +273,36 @@ def test_a_cluster_that_is_not_there_is_told_and_the_file_stays(lab, tmp_path, c
     assert main(["platform", "probe", "--anyway", "--out", "lab.toml", "--cluster", "127.0.0.1:9"]) == 2
     assert "127.0.0.1:9" in capsys.readouterr().err
     assert (tmp_path / "lab.toml").read_text() == before
+
+
+def test_a_new_probe_keeps_the_nodes_of_the_file(lab, tmp_path):
+    lab(1_000)
+    known = parse((tmp_path / "lab.toml").read_text(), "lab.toml")[0]
+    probed = dataclasses.replace(known, nodes=(), network=None)
+    assert keep_nodes(probed, tmp_path / "lab.toml") == known
+    assert keep_nodes(probed, tmp_path / "new.toml") == probed
+
+
+def test_a_file_is_written_of_one_machine_alone(lab, capsys):
+    asked = lab(1_000)
+    words = ["recommend", "--platform", "lab.toml", "--workload", "cartpole_dqn", "--times", asked["times"]]
+    assert main([*words, "--emit", "toml"]) == 2
+    assert "--fix arrangement=apart" in capsys.readouterr().err
+    assert main([*words, "--emit", "toml", "--fix", "arrangement=apart"]) == 0
+    assert 'mode = "apart"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(["--fix", "arrangement=nodes"], "--cluster"), (["--cluster", "local", "--decide", "0"], "--cluster races")],
+)
+def test_a_run_over_nodes_that_cannot_be_is_refused_with_a_remedy(tmp_path, monkeypatch, capsys, words, named):
+    monkeypatch.chdir(tmp_path)
+    key = str(fingerprint()["key"])
+    (tmp_path / "results" / key).mkdir(parents=True)
+    node, network = NODES.format(name="own", count=2, cores=1, price=1), NETWORK.format(**CHEAP)
+    text = f"{PLATFORM.format(cores=2, gib=8)}{node}{network}".replace('"lab"', '"this"')
+    text = text.replace("origin", f'machine_key = "{key}"\norigin', 1)
+    (tmp_path / "results" / key / "platform.toml").write_text(text)
+    assert main(["run", "cartpole_dqn", *words]) == 2
+    assert named in capsys.readouterr().err
