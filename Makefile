@@ -42,7 +42,7 @@ demo: $(DEMO)  ## measure trees and a training system here, race trees and train
 	@echo
 	$(BIN)/python -m dse run cartpole_dqn --platform this --decide 30 --seconds 30
 	@echo
-	$(BIN)/python -m reports --no-models >/dev/null
+	$(BIN)/python -m reports >/dev/null
 	@echo "the figures of what was measured: reports/build/index.html"
 
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
@@ -62,7 +62,7 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 	@$(PYTHON) -c 'import pandas, seaborn' 2>/dev/null && $(PYTHON) -m reports || \
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 
-gallery: $(READY)  ## build the page that is kept in the repository again, from one machine's committed records; minutes
+gallery: $(READY)  ## build the page that is kept in the repository again, from one machine's committed records
 	$(BIN)/python -m reports --machine 8fb834d50a --out reports/build/gallery
 	cp reports/build/gallery/index.html reports/gallery/
 

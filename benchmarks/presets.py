@@ -117,7 +117,7 @@ PRESETS = {
             Block(
                 CLOSEST, capacities=(10_000_000,), batches=(1, 256), fanouts=(16, 64), options=(DELTA, PLAIN | DELTA)
             ),
-            # The tree of [Zhang2021], whose claims about K are judged by these (reports/claims/tree_claims.py).
+            # The tree of [Zhang2021], whose claims about K are judged by these (results/quoted/claims/zhang2021.toml).
             Block(CLOSEST, batches=(256,), fanouts=FANOUTS, options=(PLAIN | DELTA,)),
             Block(CLOSEST, capacities=(*ENDS, 10_000_000), batches=(1, 256, 16_384), dtypes=("float64",)),
             Block(CLOSEST, capacities=(1_000_000,), batches=(256,), fanouts=(8, 32), dtypes=("float64",)),

@@ -1,10 +1,10 @@
 """Compute statistics, all in one place: intervals of timings, the noise floor, verdicts, ties, fits."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class MedianInterval:
     @property
     def relative_width(self) -> float:
         """Width of the interval as a fraction of the median."""
-        return (self.high - self.low) / self.median
+        return (self.high - self.low) / self.median if self.median else math.inf
 
 
 def bootstrap_medians(samples: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> NDArray[np.float64]:
@@ -61,6 +61,21 @@ def speedup(base: Timed, new: Timed) -> tuple[float, float, float]:
     """Compute the speedup of ``new`` over ``base``: of their medians, and the ends of its 95 % interval."""
     low, high = ratio_interval(new.samples_seconds, base.samples_seconds)
     middle = base.seconds / new.seconds
+    return middle, min(low, middle), max(high, middle)
+
+
+def interval_of(
+    of: Callable[..., Any], records: Sequence[Timed], seeds: Sequence[int] = ()
+) -> tuple[float, float, float]:
+    """Compute a function of the records' medians, and the ends of its 95 % interval; NaN where one has no samples.
+
+    Samples with the same seed are resampled together, as two readings of the same calls are; else each on its own.
+    """
+    middle = float(of(*(record.seconds for record in records)))
+    if not all(record.samples_seconds for record in records):
+        return middle, math.nan, math.nan
+    pairs = zip(records, seeds or range(len(records)), strict=True)
+    low, high = percentile_interval(of(*(bootstrap_medians(record.samples_seconds, seed) for record, seed in pairs)))
     return middle, min(low, middle), max(high, middle)
 
 

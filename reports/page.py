@@ -1,205 +1,217 @@
-"""The page: one HTML file that needs nothing else, with the sections that the files of ``reports/sections`` declare.
-
-Every section, table, console answer and figure has an anchor and a visible link to it. A figure that several sections
-show stands where it comes first; the others link to it.
-"""
+"""The page: one HTML file that needs nothing else, made of what the files of ``reports/sections`` declare."""
 
 import importlib
-import itertools
-import pkgutil
-import re
-import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-from dse.records import RecordError
+import jinja2
+import pandas as pd
 
-from .chart import Chart, Material, Section
-from .markup import here, items, link, paragraph, safe
+from dse.platforms import PlatformError
+from dse.records import NoRecordsError, RecordError
+from dse.solver.problem import ProblemError
+from impls.training import WorkloadError
 
-LAYOUT = Path(__file__).parent / "layout"
-ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # fetch nothing
-BLOCKS = {"table": '<div class="wide">', "console": "<pre>"}  # what scrolls within itself and is numbered
-LINK = re.compile(r'<a href="#([^"]+)"[^>]*>(.*?)</a>')
-PARTS = {
-    0: "Answers",
-    30: "Trees",
-    55: "Replay and loops",
-    60: "GPU and FPGA",
-    80: "Training",
-    90: "Mappings",
-    110: "Checks",
-    118: "Papers",
-    160: "Records",
-}
-"""The parts of the page, by the order of a section at which each begins."""
-WITHOUT_MODELS = "Sections that rest on models are omitted; python -m reports builds them too."
-FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
-NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
-INDENT = re.compile(r"\n\s+")
-KEPT_IN_ADDRESS = " !$&'()*+,-./:;=?@[]^_`{|}~\n<>"  # of an SVG inside of src="...", without quotes, % and #
+from . import sections as folder
+from .answer import FIRST, make_answer
+from .draw import describe_held, describe_source, draw_panels, has_own_keys, label_keys
+from .figure import Figure, Section, Table
+from .frame import Data
+
+HERE = Path(__file__).parent
+MOST_ROWS = 100  # of a table on the page; ``python -m reports data`` writes all
+UNAVAILABLE = (
+    RecordError,
+    PlatformError,
+    ProblemError,
+    WorkloadError,
+    ModuleNotFoundError,
+)  # what a section may lack; anything else is a fault
 
 
-def topics() -> list[ModuleType]:
-    """Return every module of ``reports/sections`` that declares sections, by the order of its first section."""
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / "sections")])]
-    modules = [importlib.import_module(f"{__package__}.sections.{name}") for name in names]
-    return sorted(
-        (module for module in modules if getattr(module, "SECTIONS", ())), key=lambda module: module.SECTIONS[0].order
-    )
+@dataclass
+class View:
+    """A figure or a table as the template shows it; ``missing`` says why there is none, and what measures it."""
+
+    name: str
+    title: str
+    panels: Sequence[tuple[str, str, Sequence[tuple[str, str, str]]]] = ()
+    keys: Sequence[tuple[str, str, str]] = ()
+    reading: str = ""
+    source: str = ""
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    count: int = 0
+    is_open: bool = False
+    is_wide: bool = False
+    missing: str = ""
+    is_fault: bool = False
 
 
-def sections(wanted: str = "", *, modeled: bool = True) -> list[Section]:
-    """Return the sections in the order of the page: those whose heading has the wanted words, with or without modeled.
+@dataclass
+class Shown:
+    """A section as the template shows it."""
 
-    Without wanted words they are all topics'.
-    """
-    words = wanted.lower()
-    every = (section for topic in topics() for section in topic.SECTIONS if modeled or not section.is_modeled)
-    named = (section for section in every if words in section.heading.lower() or words in section.anchor)
-    return sorted(named, key=lambda section: section.order)
-
-
-def charts(wanted: str = "", *, modeled: bool = True) -> list[Chart]:
-    """Return the figures in the order of drawing: first the measured ones, for laws take longer.
-
-    Of wanted sections those of their topics are drawn, and those of other topics that they show.
-    """
-    there = sections(wanted, modeled=modeled)
-    shown = {name for section in there for name in section.figures}
-    every = (
-        chart
-        for topic in topics()
-        for chart in getattr(topic, "CHARTS", ())
-        if chart.name in shown or any(section in there for section in topic.SECTIONS)
-    )
-    return sorted(every, key=lambda chart: not chart.command)
+    section: Section
+    says: str = ""
+    figures: list[View] = field(default_factory=list)
+    tables: list[View] = field(default_factory=list)
+    faults: list[View] = field(default_factory=list)
 
 
-def figure_html(chart: Chart, title: str, svg: str) -> str:
-    """Return a figure as HTML with its picture inside, which scrolls within itself where a screen is narrow."""
-    anchor = f"figure-{chart.name}"
-    picture = urllib.parse.quote(_compact(svg), safe=KEPT_IN_ADDRESS)
-    return (
-        f'<figure id="{anchor}"><div class="card" tabindex="0" role="region" aria-label="figure {chart.name}">'
-        f'<img alt="{safe(title)}" src="data:image/svg+xml,{picture}"></div>'
-        f"<figcaption>{here(anchor, f'figure {chart.name}')}{safe(chart.reading)}</figcaption></figure>\n"
-    )
+def list_sections() -> list[Section]:
+    """List the sections in the order of the page."""
+    modules = (importlib.import_module(f"{__package__}.sections.{name}") for name in folder.ORDER)
+    return [section for module in modules for section in module.SECTIONS]
 
 
-def _compact(svg: str) -> str:
-    """Return an SVG without what no reader sees, in quotes that an address keeps: some 15 % smaller there."""
-    text = INDENT.sub("\n", NEEDLESS.sub("", svg))
-    return text if "'" in text else text.replace('"', "'")
+def list_figures() -> dict[str, Figure]:
+    """List every figure of the page by its name."""
+    return {figure.name: figure for section in (FIRST, *list_sections()) for figure in section.figures}
 
 
-def page(
-    material: Material,
-    wanted: str = "",
-    written: Callable[[Section, Material], str] | None = None,
-    *,
-    modeled: bool = True,
-) -> str:
-    """Return the page as HTML, with all sections or the wanted ones; ``written`` returns a section, by default anew."""
-    title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    shown = sections(wanted, modeled=modeled)
-    bodies = [(written or section_html)(section, material) for section in shown]
-    contents = _contents(shown, bodies)
-    notes = [material.note, "" if modeled else WITHOUT_MODELS]
-    body = "".join(paragraph(note) for note in notes if note) + _with_figures("\n".join(bodies), material)
-    if wanted or not modeled:
-        body = _linked(body)
-    style = "".join(_layout("css"))
-    scripts = "".join(f"<script>{script}</script>\n" for script in _layout("js"))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">\n'
-        f'<title>{safe(title)}</title><link rel="icon" href="data:,"><style>{style}</style></head>\n'
-        '<body><a class="skip" href="#content">Skip to the content</a>\n'
-        f'<nav class="menu" aria-label="Contents"><details><summary>Contents</summary>{contents}</details></nav>\n'
-        f'<nav class="side" aria-label="Contents">{contents}</nav>\n'
-        f'<main id="content"><h1>{safe(title)}</h1>\n{body}\n</main>\n'
-        f"{scripts}</body></html>\n"
-    )
+def list_tables() -> dict[str, Table]:
+    """List every table of the page by its name."""
+    return {table.name: table for section in list_sections() for table in section.tables}
 
 
-def _linked(body: str) -> str:
-    """Return a body in which what links to sections that this page does not have is text alone."""
-    there = set(re.findall(r'\bid="([^"]+)"', body))
-    return LINK.sub(lambda found: found[0] if found[1] in there else found[2], body)
+def build_page(data: Data, tell: Any = lambda text: None) -> tuple[str, list[Shown]]:
+    """Return the page as HTML, and the sections that it shows."""
+    logging.getLogger("matplotlib.category").setLevel(logging.ERROR)
+    tell("the answer")
+    answer, first = make_answer(data), show_section(FIRST, data)
+    shown = []
+    for section in list_sections():
+        tell(section.title.lower())
+        shown.append(show_section(section, data))
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((HERE / "page.html.j2").read_text(encoding="utf-8"))
+    style, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    return template.render(answer=answer, first=first, shown=shown, style=style, script=script), [first, *shown]
 
 
-def _layout(kind: str) -> list[str]:
-    """Return the text of every style sheet, or of every script, of the page, by the names of their files."""
-    return [path.read_text(encoding="utf-8") for path in sorted(LAYOUT.glob(f"*.{kind}"))]
+def show_section(section: Section, data: Data) -> Shown:
+    """Make the views of a section; what was not measured is named with the command that measures it."""
+    answer = View("", section.title)
+    with _noting(answer):
+        answer.reading = section.says(data) if section.says else ""
+    says = answer.reading or answer.missing
+    figures = [show_figure(figure, data) for figure in section.figures]
+    tables = [show_table(table, data) for table in section.tables]
+    return Shown(section, says, figures, tables, [view for view in (answer, *figures, *tables) if view.is_fault])
 
 
-def part(section: Section) -> str:
-    """Return the name of the part of the page that a section is of."""
-    return PARTS[max(first for first in PARTS if first <= section.order)]
+def show_figure(figure: Figure, data: Data) -> View:
+    """Draw a figure for the page, with its numbers and their source."""
+    view = View(figure.name, figure.title, reading=figure.reading, is_wide=figure.wide)
+    with _noting(view):
+        rows = data.select(figure)
+        if rows.empty:
+            view.missing = f"Not measured yet. To measure it: {figure.command}" if figure.command else "Not computed."
+            return view
+        view.panels, keys = draw_panels(rows, figure), label_keys(rows, figure)
+        view.keys = keys if len(keys) > 1 and not has_own_keys(rows, figure) else ()
+        is_unstable = "status" in rows and bool((rows["status"] == "unstable").any())
+        mark = "hatched" if figure.kind == "bar" and not figure.log[1] else "hollow"
+        view.reading += f" {mark.capitalize()}: unstable, a wide interval." * is_unstable
+        view.source = f"{describe_held(rows, figure)} {describe_source(rows)}".strip()
+        _fill(view, rows[[name for name in columns_of(rows, figure) if name in rows]])
+    return view
 
 
-def _contents(shown: Iterable[Section], bodies: Iterable[str]) -> str:
-    """List the sections by part; those that have nothing to show are said to be left out."""
-    parts = []
-    for name, found in itertools.groupby(zip(shown, bodies, strict=True), lambda one: part(one[0])):
-        lines = []
-        for section, body in found:
-            kind = ' class="left-out" title="left out: not measured"' if "</a>\n<p>Left out" in body else ""
-            lines.append(f'<li{kind}><a href="#{section.anchor}">{section.heading}</a></li>\n')
-        parts.append(f"<li>{name}<ol>{''.join(lines)}</ol></li>\n")
-    return f"<ol>{''.join(parts)}</ol>"
-
-
-def _with_figures(text: str, material: Material) -> str:
-    """Put each figure where it comes first, and a link to it where it comes again."""
-    there: set[str] = set()
-
-    def picture(found: re.Match[str]) -> str:
-        name = found[1]
-        if name in there:
-            return f"<p>Figure {link(f'figure-{name}', name)} stands above.</p>\n"
-        there.add(name)
-        return material.drawn.get(name, "")
-
-    return FIGURE.sub(picture, text)
-
-
-def section_html(section: Section, material: Material) -> str:
-    """Return a section as HTML, or the sentence that says why it is omitted."""
-    own = material.of(section.borrowed)
+@contextmanager
+def _noting(view: View) -> Iterator[None]:
+    """Let a figure or table that cannot be made cost the page no more than that: the page says why."""
     try:
-        body = (paragraph(own.note) if own is not material else "") + section.html(own)
-    except (RecordError, ModuleNotFoundError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name != "scipy":  # which `make demo` does without
-            raise
-        body = paragraph(f"Left out: {error}.")
-    rests_on = section.rests_on(own)
-    origin = f"<details><summary>Rests on</summary>{items(rests_on)}</details>\n" if rests_on else ""
-    body = _anchored(section, body)
-    if section.is_folded:
-        body = f'<details class="folded"><summary>Show</summary>\n{body}</details>\n'
-    title = re.sub("<[^>]*>", "", section.heading)
-    head = f"<h2>{section.heading}</h2>{here(section.anchor, title)}"
-    return f'<section id="{section.anchor}">{head}\n{body}{origin}</section>'
+        yield
+    except NoRecordsError:
+        pass  # nothing was measured, which the section's figures say
+    except ModuleNotFoundError as error:
+        view.missing = f"This needs the package {error.name}; pip install '.[suite]' installs it."
+    except UNAVAILABLE as error:
+        view.missing = f"{error}."
+    except Exception as error:
+        view.missing, view.is_fault = f"Not shown, for a fault: {type(error).__name__}: {error}", True
 
 
-def _anchored(section: Section, body: str) -> str:
-    """Number what scrolls within itself, name it for those who hear the page, and let it be reached by keyboard."""
-    title = re.sub("<[^>]*>", "", section.heading)
-    for kind, start in BLOCKS.items():
-        first, *others = body.split(start)
-        parts = [first]
-        for number, rest in enumerate(others, 1):
-            anchor, name = f"{kind}-{section.anchor}-{number}", f"{kind} {number} of {title}"
-            opening = f'{start[:-1]} id="{anchor}" tabindex="0" role="region" aria-label="{safe(name)}">'
-            parts.append(here(anchor, name) + opening + rest)
-        body = "".join(parts)
-    return body
+def columns_of(rows: pd.DataFrame, figure: Figure) -> list[str]:
+    """List the columns of a figure: its panels, axes, color, the ends of intervals and the status."""
+    ends = [f"{figure.y}{end}" for end in ("", "_low", "_high")]
+    return list(dict.fromkeys([*figure.panels, *filter(None, [figure.hue, figure.part]), figure.x, *ends, "status"]))
 
 
-def names_of(shown: Sequence[Section]) -> str:
-    """List the headings of sections."""
-    return "; ".join(re.sub("<[^>]*>", "", section.heading) for section in shown)
+def show_table(table: Table, data: Data) -> View:
+    """Make a table for the page, with at most ``MOST_ROWS`` rows."""
+    view = View(table.name, table.title, reading=table.note, is_open=table.is_open)
+    with _noting(view):
+        rows, view.source = make_table(table, data)
+        _fill(view, rows)
+    return view
+
+
+def make_table(table: Table, data: Data) -> tuple[pd.DataFrame, str]:
+    """Make a table; return it with its source: machine, days and commits of the records that it was made of."""
+    data.used.clear()
+    rows = table.make(data)
+    return rows, describe_source(pd.concat(data.used)) if data.used and len(rows) else ""
+
+
+def _fill(view: View, frame: pd.DataFrame) -> None:
+    view.head, view.rows = write_table(frame.head(MOST_ROWS))
+    view.count = len(frame)
+
+
+def write_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Write a table: its heads, and its rows; an interval stands behind its number, a share is in percent."""
+    ends = {f"{name}{end}" for name in frame for end in ("_low", "_high") if f"{name}_low" in frame}
+    names = [name for name in frame if name not in ends]
+
+    def write(row: dict[str, Any], name: Any) -> str:
+        is_share = "share" in str(name) and "%" not in str(name) and not isinstance(row[name], str)
+        values = [row[column] for column in (name, f"{name}_low", f"{name}_high") if column in row]
+        written, *ends = (write_cell(100 * value if is_share else value) for value in values)
+        written += " %" * bool(is_share and written)
+        return f"{written} [{', '.join(ends)}]" if written and any(ends) else written
+
+    heads = [str(name).replace("_", " ").removeprefix("o ") for name in names]
+    return heads, [[write(row, name) for name in names] for row in frame.to_dict("records")]
+
+
+def write_cell(value: Any) -> str:
+    """Write a value of a table: numbers with four digits that count.
+
+    >>> [write_cell(value) for value in (1234567, 0.000123456, float("nan"), None, "draw")]
+    ['1,234,567', '0.0001235', '', '', 'draw']
+    """
+    if value is None or value != value:  # noqa: PLR0124  # NaN alone differs from itself
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def to_frames(data: Data, only: str = "") -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield every table and the rows of every figure by name, or the ``only`` one, with all columns and rows."""
+    for name, figure in list_figures().items():
+        rows = _try(partial(data.select, figure)) if only in ("", name) else pd.DataFrame()
+        kept = dict.fromkeys([*columns_of(rows, figure), *SOURCE])
+        if not rows.empty:
+            yield name, rows[[column for column in kept if column in rows]]
+    for name, table in list_tables().items():
+        if only in ("", name) and not (rows := _try(partial(table.make, data))).empty:
+            yield name, rows
+
+
+def _try(make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    try:
+        return make()
+    except UNAVAILABLE:
+        return pd.DataFrame()
+
+
+SOURCE = ("source", "machine", "commit", "utc")

@@ -16,7 +16,6 @@ from impls.cores import allowed_cpus
 from impls.sumtree.cuda import device, emulation
 from tests import branches, durations, fake_cupy
 from tests.committed import DATA
-from tests.grids import without_grids
 from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
 
@@ -89,17 +88,6 @@ def _still(request):
             patches.setattr(sentinels.Sentinels, "visit", lambda self, timed: ())
             patches.setattr(sentinels.Sentinels, "look", lambda self: None)
         yield
-
-
-@pytest.fixture
-def without_laws(monkeypatch):
-    """Leaves those figures out of reports that rest on laws, which are the same in all and most of the time."""
-    pytest.importorskip("pandas", reason="reports need pandas")
-    from reports.sections import fpga, mapping, published  # noqa: PLC0415
-
-    for topic in (fpga, mapping, published):
-        monkeypatch.setattr(topic, "CHARTS", ())
-    without_grids(monkeypatch)
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ class Conformance:
     """The tests; an adapter states the attributes and the methods down to :meth:`prepared`."""
 
     kinds: ClassVar[tuple[str, ...]] = ("plain",)
-    heading: ClassVar[str]  # of the host's program in the README
+    host: ClassVar[str]  # whose program is in impls/plugins/examples/
     epsilon: ClassVar[float] = 0.0
     knows_late: ClassVar[bool] = True  # which errors are of rows that were overwritten since
     twins: ClassVar[tuple[str, ...]] = ()  # of our buffer and the host's
@@ -200,7 +200,7 @@ class Conformance:
         return found | {"episode": last.episode, "time": last.time}
 
     def mean_return(self, names: dict[str, Any]) -> float:
-        """Return the mean return that the README's program has reached, from its names."""
+        """Return the mean return that the example has reached, from its names."""
 
     def prepared(self) -> Any:
         """Return a buffer with ten rows, on which mistakes are made."""
@@ -399,7 +399,7 @@ class Conformance:
 
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore")  # those of the hosts
-    def test_the_program_of_the_readme_trains_cartpole_to_475(self):
+    def test_the_example_trains_cartpole_to_475(self):
         names: dict[str, Any] = {}
-        exec(program(self.heading), names)
+        exec(program(self.host), names)
         assert self.mean_return(names) >= 475

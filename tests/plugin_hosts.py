@@ -15,7 +15,8 @@ from impls.sumtree import registry
 from impls.sumtree.arguments import to_numpy
 from impls.sumtree.contract import SumTree, _restore
 
-FOLDER = Path(__file__).resolve().parent.parent / "impls" / "plugins"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER, EXAMPLES = ROOT / "impls" / "plugins", ROOT / "impls" / "plugins" / "examples"
 PLUGINS = tuple(sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__", "hosts", "priorities"}))
 """The plug-ins: the modules beside ``hosts.py`` and ``priorities.py``, which they share."""
 
@@ -36,13 +37,9 @@ def plugin(name: str) -> ModuleType:
         pytest.skip(f"the plug-in {name!r} needs {missing.name}: make plugins installs it", allow_module_level=True)
 
 
-def program(heading: str) -> str:
-    """The program below a heading of the plug-ins' README, for example "RLlib": the first block of code there."""
-    _, found, section = (FOLDER / "README.md").read_text().partition(f"\n## {heading}\n")
-    code, end, _ = section.partition("\n## ")[0].partition("```python\n")[2].partition("```\n")
-    if not (found and end):
-        raise ValueError(f"impls/plugins/README.md has no program below a heading {heading!r}")
-    return code
+def program(name: str) -> str:
+    """Return the program that trains by a plug-in, for example "sb3"."""
+    return (EXAMPLES / f"{name}_dqn.py").read_text(encoding="utf-8")
 
 
 def chi_square(counts: Any, weights: Any) -> float:

@@ -34,7 +34,7 @@ WHOLE = set(SYNCS) - set(SHARING)
 COSTS, COSTS_FACTOR = ((1.07, 45e-6, 60e-6), (1.6, 100e-6, 60e-6)), 3.0
 """Of several learners, on cores of their own and on shared ones: the slowdown of their work, seconds until they have
 met, and further seconds of a step for each of its ``phases``. Fitted to machine 635af1acbb: the grid of learners alone
-(34 cells, at most 15 % off), and the earlier 12 runs of ``results/learners.md``, next to an actor."""
+(34 cells, at most 15 % off), and the earlier 12 runs of ``results/learners.csv``, next to an actor."""
 LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
 Costs = tuple[float, ...]
 

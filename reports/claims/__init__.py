@@ -1,1 +1,5 @@
-"""Hold others' printed numbers against the records and laws of this project; nothing here is an answer."""
+"""Judge claims of published documents by records and models: rows of ``results/quoted/claims``, one function judges."""
+
+from .judge import VERDICTS, Judgment, judge_claims, list_papers
+
+__all__ = ["VERDICTS", "Judgment", "judge_claims", "list_papers"]

@@ -19,10 +19,10 @@ NOTES = ("source", "place", "note")
 
 @dataclass(frozen=True)
 class Quoted:
-    """Printed ``numbers`` by name, and ``notes`` (source, place, note) by the name of the table they hold for."""
+    """Printed ``numbers`` by name, and ``places``: the source and the place of every number and table by name."""
 
     numbers: Mapping[str, float]
-    notes: Mapping[str, Mapping[str, str]]
+    places: Mapping[str, str]
 
     def __getitem__(self, name: str) -> float:
         try:
@@ -32,25 +32,18 @@ class Quoted:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise RecordError(f"no number named {name} is quoted{hint}") from None
 
+    def list_names(self, table: str) -> list[str]:
+        """List the names of the numbers in and below a table."""
+        return [name for name in self.numbers if name.startswith(f"{table}.")]
+
     def table(self, name: str) -> dict[str, float]:
         """Select the numbers that stand directly in a table, by the last part of their names."""
-        return {
-            key.removeprefix(f"{name}."): value for key, value in self.numbers.items() if key.rpartition(".")[0] == name
-        }
+        names = [key for key in self.list_names(name) if key.rpartition(".")[0] == name]
+        return {key.rpartition(".")[2]: self.numbers[key] for key in names}
 
     def where(self, name: str) -> str:
         """Name the source and the place of a number or table."""
-        return f"{self._note(name, 'source')}: {self._note(name, 'place')}"
-
-    def _note(self, name: str, kind: str) -> str:
-        while name:
-            if kind in self.notes.get(name, {}):
-                return self.notes[name][kind]
-            name = name.rpartition(".")[0]
-        return ""
-
-
-NOTHING = Quoted({}, {})
+        return self.places[name]
 
 
 def read(folder: Path) -> Quoted:
@@ -58,32 +51,30 @@ def read(folder: Path) -> Quoted:
     paths = list_files(folder, "*.toml")
     if not paths:
         raise RecordError(f"{folder}: nothing is quoted here; the numbers that others printed come with the sources")
-    numbers: dict[str, float] = {}
-    notes: dict[str, Mapping[str, str]] = {}
+    numbers, places = dict[str, float](), dict[str, str]()
     for path in paths:
         try:
             tables = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise RecordError(f"{path}: cannot be read ({error})") from None
-        for name, value in _walk(path.stem, tables):
+        for name, value, notes in _walk(path.stem, tables, {}):
+            places[name] = ": ".join(notes.get(kind, "") for kind in NOTES[:2])
             if isinstance(value, dict):
-                notes[name] = {kind: str(value[kind]) for kind in NOTES if kind in value}
-            elif isinstance(value, int | float) and not isinstance(value, bool):
-                numbers[name] = value
-            else:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise RecordError(f"{path}: {name} must be a number, not {value!r}")
-    quoted = Quoted(numbers, notes)
-    for name in numbers:
-        if not all(quoted._note(name, kind) for kind in ("source", "place")):
-            raise RecordError(f"{folder}: {name} needs a source and a place, in its table or one above")
-    return quoted
+            if not all(notes.get(kind) for kind in NOTES[:2]):
+                raise RecordError(f"{folder}: {name} needs a source and a place, in its table or one above")
+            numbers[name] = value
+    return Quoted(numbers, places)
 
 
-def _walk(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield every table and every value below, with their names."""
-    yield name, table
+def _walk(name: str, table: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[tuple[str, Any, dict[str, str]]]:
+    """Yield every table and every value below, with their names and the notes that hold for them."""
+    notes = {**notes, **{kind: str(table[kind]) for kind in NOTES if kind in table}}
+    yield name, table, notes
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _walk(f"{name}.{key}", value)
+            yield from _walk(f"{name}.{key}", value, notes)
         elif key not in NOTES:
-            yield f"{name}.{key}", value
+            yield f"{name}.{key}", value, notes

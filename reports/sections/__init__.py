@@ -1,5 +1,6 @@
-"""The page's topics, one a file: a file added here adds its figures and sections to the page.
+"""The sections of the page, a file a topic. To add a section: a file with ``SECTIONS``, and its name here."""
 
-A topic is a module with ``SECTIONS`` (of ``reports.chart.Section``) and, where it draws any, ``CHARTS`` (of
-``reports.chart.Chart``). A module without ``SECTIONS`` belongs to a topic: ``x_figures`` to ``x``.
-"""
+ORDER = (
+    "trees", "libraries", "replay", "plugins", "training", "learning", "processes", "mapping", "fpga", "papers",
+)  # fmt: skip
+"""The files, in the order of the page."""

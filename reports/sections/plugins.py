@@ -1,274 +1,118 @@
-"""The page's section about other libraries on our trees: gains of a step, the tree's share, and learning."""
+"""Other libraries' replay buffers and training steps on this project's trees, and our tree over a cluster."""
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from dse import stats
 from dse.learning_runs import Value, write_over_seeds
-from dse.records import Record, how_to_measure, in_order, twins
-from reports.claims import plugin_claims as claims
 
-from .. import origins, style
-from ..chart import Chart, Material, Section
-from ..markup import Cell, items, named, paragraph, paragraphs, table
-from ..tidy import About, commit_of, versions_of
-from .replay_cells import factor, microseconds
+from ..figure import Figure, Section, Table
+from ..frame import Data
+from ..tables import SPEEDUPS, add_speedups, keep_latest_code, name_other
 
-RUN = "plugin run"
-NAMES = {"sb3": "SB3", "tianshou": "tianshou", "torchrl": "torchrl", "rllib": "RLlib"}
-TASKS = {
-    "buffer": "buffer step",
-    "cartpole_dqn": "CartPole DQN",
-    "pendulum_sac": "Pendulum SAC",
-    "hopper_sac": "Hopper SAC",
-}
-COLUMNS = (
-    *("host", "task", "kind", "own", "ratio", "low", "high", "most", "status", "source", "commit", "utc"),
-    *("own_us", "us", "share", "own_share"),
-)
-
-
-def gains(measurements: Sequence[Record]) -> pd.DataFrame:
-    """Return a row for each host, task and kind of ours: the ratio to the host's own, and what a free tree gives."""
-    rows = []
-    for (host, task), cells in claims.by_step(measurements).items():
-        own = claims.own_kind(cells)
-        for kind in dict.fromkeys(kind for kind, _ in cells if kind != own) if own else ():
-            base, new = cells[own, claims.STEP], cells[kind, claims.STEP]
-            part = claims.share(cells, own)
-            rows.append(
-                (
-                    *(host, task, kind, own, *stats.speedup(base, new), 1 / (1 - part) if part else np.nan),
-                    *("unstable" if "unstable" in (base.status, new.status) else "ok", "measured"),
-                    *(commit_of(new), new.utc, 1e6 * base.seconds, 1e6 * new.seconds),
-                    *(claims.share(cells, kind), part),
-                )
-            )
-    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["task", "host"], kind="stable", ignore_index=True)
-
-
-@style.styled
-def draw(rows: pd.DataFrame, about: About) -> Figure:
-    """Draw the gain of each host and task, and up to where a tree that takes no time would bring it."""
-    tasks = [task for task in TASKS if task in set(rows["task"])]
-    shown = rows[rows["kind"] == claims.OURS]
-    prioritized = shown[shown["own"] != "uniform"]
-    title = _title(prioritized if len(prioritized) else shown)
-    figure, panels = style.panels(
-        title, [TASKS[task] for task in tasks], 5, y="speedup over the library's own replay (ratio)"
-    )
-    kinds = list(dict.fromkeys(rows["kind"]))
-    for axes, task in zip(panels, tasks, strict=True):
-        axes.set(xscale="linear")  # before anything is drawn at 0
-        of_task = rows[rows["task"] == task]
-        names = list(dict.fromkeys(of_task["host"]))
-        for position, kind in enumerate(kinds):
-            part = of_task[of_task["kind"] == kind]
-            at = [names.index(host) + 0.18 * (position - (len(kinds) - 1) / 2) for host in part["host"]]
-            color, marker = style.COLORS[position], style.MARKERS[position]
-            style.bars(axes, at, part["ratio"], part["low"], part["high"], fmt="none", ecolor=color)
-            axes.plot(at, part["ratio"], marker, linestyle="none", color=color, label=kind)
-            shaky = [(x, y) for x, y, status in zip(at, part["ratio"], part["status"], strict=True) if status != "ok"]
-            for x, y in shaky:
-                axes.plot(x, y, marker, color=color, markerfacecolor="white")
-        free = of_task.drop_duplicates("host").dropna(subset="most")
-        axes.plot(
-            [names.index(host) for host in free["host"]], free["most"], "_", linestyle="none", markersize=30,
-            color="0.4", label="a tree that takes no time",
-        )  # fmt: skip
-        axes.axhline(1, color="0.5", linewidth=1)
-        axes.set(xlim=(-0.6, len(names) - 0.4))
-        uniform = set(of_task[of_task["own"] == "uniform"]["host"])
-        style.ticks(
-            axes.xaxis,
-            range(len(names)),
-            lambda at, names=names, uniform=uniform: (
-                NAMES[names[int(at)]] + "\nover its uniform" * (names[int(at)] in uniform)
-            ),
-        )
-    note = "Above 1: ours is faster. Above the gray line: more than the tree was exchanged, whose share alone it shows."
-    if (rows["own"] == "uniform").any():
-        note += " Compared with a library's uniform replay, where it has no other: not in the title."
-    return style.finish(figure, rows, about, note)
-
-
-def _title(rows: pd.DataFrame) -> str:
-    """Answer in one line how much faster the libraries are on ours, by stable times where there are any."""
-    ratios = rows[rows["status"] == "ok"]["ratio"] if (rows["status"] == "ok").any() else rows["ratio"]
-    low, high = ratios.min(), ratios.max()
-    return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times faster"
-
-
-def _trained_runs(measurements: Sequence[Record]) -> list[Record]:
-    """Return the training runs that ended, of each workload, kind and seed the latest."""
-    kept = {}
-    for record in in_order(measurements):
-        if record.primitive == RUN and record.median_seconds is not None:
-            kept[tuple(record.options[name] for name in ("task", "kind", "seed"))] = record
-    return [kept[key] for key in sorted(kept, key=str)]
-
-
-def curves(measurements: Sequence[Record]) -> pd.DataFrame:
-    """Return a row an evaluation: workload, kind, seed, step, mean return and the return that counts as solved."""
-    rows = [
-        (
-            *(run.options[name] for name in ("task", "kind", "seed")),
-            step,
-            mean,
-            run.metrics["solved_at"],
-            commit_of(run),
-        )
-        for run in _trained_runs(measurements)
-        for step, _, mean in run.metrics["points"]
-    ]
-    return pd.DataFrame(rows, columns=["task", "kind", "seed", "step", "mean", "solved_at", "commit"])
-
-
-@style.styled
-def learning(rows: pd.DataFrame, about: About) -> Figure:
-    """Draw returns over steps: the median of the seeds, and from the lowest to the highest as a band."""
-    groups = dict(iter(rows.groupby("task")))
-    figure, panels = style.panels(_learned_rows(rows), list(groups), 5, y="mean return of an evaluation", sharey=False)
-    for axes, (_, part) in zip(panels, groups.items(), strict=True):
-        for position, (kind, of_kind) in enumerate(part.groupby("kind")):
-            name = "SB3's own uniform replay" if kind == "uniform" else "prioritized by ours"
-            style.band(axes, of_kind, "step", "mean", name, position)
-        style.returns(axes, part["solved_at"].iloc[0])
-    seeds = ", ".join(f"{task}: {part['seed'].nunique()} seeds" for task, part in groups.items())
-    commits = ", ".join(sorted(set(rows["commit"])))
-    note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured on "
-    return style.few_ticks(style.captioned(figure, f"{note}{about.cpu}, at {commits}."))
-
-
-def _learned_rows(rows: pd.DataFrame) -> str:
-    """Answer in one line how many runs of each kind were solved."""
-    parts = []
-    for (task, kind), part in rows.groupby(["task", "kind"]):
-        solved = part[part["mean"] >= part["solved_at"]]["seed"].nunique()
-        parts.append(f"{task} {kind}: {solved} of {part['seed'].nunique()}")
-    return f"Seeds solved by SB3's DQN. {'; '.join(parts)}"
-
-
+OWN = ("theirs", "uniform")
+"""Kinds of replay that are a library's own; a uniform replay has no tree."""
+BUFFER, OURS = "buffer", "ours"
+STEP = {True: "a step of the buffer", False: "a training step"}
 COMMAND = "python -m benchmarks run plugins"
-LEARNING = f"{COMMAND} --learning"
-HEAD = (
-    "library", "step", "replay", "us", "its own, us", "speedup", "95 % interval", "tree's share",
-    "its own tree's share", "at most",
-)  # fmt: skip
-READING = (
-    "Steps of other libraries on their own replay and on ours, which took turns in one process on one core. Buffer "
-    "step: a row of Hopper is added to a full buffer, B = 256 are sampled, their priorities updated. The others are "
-    "whole training steps: environment, acting, replay and gradient step. The tree's share is the time inside its "
-    "calls; at most: what a tree that takes no time would gain in the library's own step. Stable-Baselines3 has no "
-    "prioritized replay: it is compared with its uniform one, which does less. * rests on an unstable timing, whose "
-    "interval is wide."
-)
-LEARNED_HEAD = ("workload", "replay", "seeds solved", "steps until then", "best mean return, each seed")
-READINGS = {
-    "plugins": "Speedup of each library's step on our trees, and where a free tree would bring it.",
-    "plugins_learning": "Returns of Stable-Baselines3's DQN on its uniform replay and on our prioritized one.",
-}
 
 
-def section(material: Material) -> str:
-    """Return everything known about plug-ins, as HTML."""
-    found = claims.latest(material.measurements)
-    rows = gains(material.measurements)
-    if rows.empty:
-        body = paragraph(f"Left out: no other library was timed on our trees; {how_to_measure('run plugins')}.")
-    else:
-        body = paragraph(answer(rows)) + paragraph(f"{READING} {_origin(found)}")
-        body += table(HEAD, [cells(row) for row in rows.itertuples()]) + items(_notes(found))
-    pictures = material.pictures(CHARTS)
-    return body + pictures + _learned(material.measurements) + paragraphs(material.missing(CHARTS))
+def select_steps(data: Data) -> pd.DataFrame:
+    """Select the steps of each library on its own replay and on ours: of the buffer, and of training."""
+    rows = find_steps(data).query(f"op == 'step' and o_kind in {[*OWN, OURS]}")
+    is_buffer, library = rows["o_task"] == BUFFER, rows["contestant"]
+    names = library.where(is_buffer, library + ", " + rows["o_task"])
+    whose = rows["o_kind"].map({"ours": "our replay in its place"}).fillna("the library's own replay")
+    uniform = rows["o_kind"].eq("uniform").groupby([rows["machine"], names]).transform("any")
+    names = names + uniform.map({True: ", uniform", False: ""})
+    return rows.assign(step=names, what=is_buffer.map(STEP), whose=whose)
 
 
-def answer(rows: pd.DataFrame) -> str:
-    """Say what each library gains, its buffer's step first."""
-    parts = []
-    for row in rows[rows["kind"] == claims.OURS].itertuples():
-        than = "its uniform replay" if row.own == "uniform" else "its own"
-        parts.append(
-            f"{NAMES[row.host]}, {TASKS[row.task]}: {factor(row.ratio)} [{factor(row.low)}, "
-            f"{factor(row.high)}] over {than}{', no difference shown' * (row.low <= 1 <= row.high)}"
-        )
-    return f"Speedups on our trees (measured): {'; '.join(parts)}."
+def find_steps(data: Data) -> pd.DataFrame:
+    """Find the steps of the machine that timed most libraries, of the latest code; of equals, the page's own."""
+    rows = data.query("primitive == 'plugin' and o_kind == o_kind")
+    counts = rows.groupby("machine")["contestant"].transform(lambda names: names.nunique())
+    return keep_latest_code(data.nearest(rows[counts == counts.max()]))
 
 
-def cells(row: Any) -> list[Cell]:
-    """Return the cells of a row of ``gains``, under HEAD."""
+def compare_steps(data: Data) -> pd.DataFrame:
+    """List the speedup of each library's step on our trees, and the most that a tree which takes no time would give.
 
-    def said(share: float | None) -> str:
-        return "" if share is None or math.isnan(share) else f"{share:.0%}"
-
-    mark = "*" * (row.status == "unstable")
-    most = "" if math.isnan(row.most) else factor(row.most)
-    interval = f"{factor(row.low)} to {factor(row.high)}"
-    times = microseconds(1e-6 * row.us), microseconds(1e-6 * row.own_us), f"{factor(row.ratio)}{mark}", interval
-    written = TASKS[row.task], row.kind, *times, said(row.share), said(row.own_share), most
-    return [named(NAMES[row.host]), *map(Cell, written)]
-
-
-def _notes(found: Sequence[Record]) -> Iterator[str]:
-    """Yield the versions of each library, what its times leave out, and what was not timed."""
-    hosts: dict[str, Record] = {}
-    for record in found:
-        if record.primitive == claims.PRIMITIVE and record.samples_seconds:
-            hosts.setdefault(record.contestant, record)
-    for host, record in hosts.items():
-        yield f"{NAMES[host]}: {'; '.join(filter(None, [versions_of(record), record.reason]))}."
-    for record in found:
-        if record.op == claims.STEP and not record.samples_seconds:
-            task, kind = record.options["task"], record.options["kind"]
-            yield f"Not timed, {NAMES[record.contestant]}, {TASKS[task]}, {kind}: {record.reason}"
+    A tree's share is the time inside its calls over the time of the step with it.
+    """
+    rows = find_steps(data)
+    keys = ["contestant", "o_task"]
+    trees = rows[rows["op"] == "tree"].set_index([*keys, "o_kind"])["us"].rename("tree_us")
+    steps = add_speedups(rows[rows["op"] == "step"], keys, f"o_kind in {OWN}").join(trees, on=[*keys, "o_kind"])
+    steps["share"] = steps["tree_us"] / steps["us"]
+    own = steps[steps["o_kind"].isin(OWN)].set_index(keys)[["us", "share"]].rename(columns="own_{}".format)
+    table = steps[~steps["o_kind"].isin(OWN)].join(own, on=keys)
+    table["most_speedup"] = 1 / (1 - table["own_share"])
+    columns = [*keys, "o_kind", "us", "own_us", *SPEEDUPS, "share", "own_share", "most_speedup", "status", "machine"]
+    names = {"contestant": "library", "share": "tree_share", "own_share": "own_tree_share"}
+    return table[columns].rename(columns=names)
 
 
-def _origin(found: Sequence[Record]) -> str:
-    record = next(one for one in found if one.samples_seconds)
-    floor = stats.noise_floor(twins(found, claims.PRIMITIVE))
-    return (
-        f"Source: measured on {record.machine.get('cpu')}, at {commit_of(record, 'with uncommitted changes')}, "
-        f"{origins.span(one.utc for one in found)}; a step timed twice differs by up to {floor:.1%}."
-    )
+def list_learned(data: Data) -> pd.DataFrame:
+    """List how many seeds of a library's training were solved on each replay, and in how many steps.
+
+    A seed that is not solved counts as beyond its last evaluation.
+    """
+    rows = data.nearest(data.query("primitive == 'plugin run' and o_kind == o_kind"))
+    made = []
+    for (library, task, kind), runs in rows.groupby(["contestant", "o_task", "o_kind"]):
+        metrics = [record.metrics for record in runs["record"]]
+        steps = [Value(run["solved_steps"] or run["points"][-1][0], not run["solved_steps"]) for run in metrics]
+        solved = f"{sum(not value.is_beyond for value in steps)} of {len(steps)}"
+        best = max(mean for run in metrics for *_, mean in run["points"])
+        made.append((library, task, kind, solved, write_over_seeds(steps, ",.0f"), best))
+    columns = ["library", "task", "replay", "seeds solved", "environment steps until solved", "best mean return"]
+    return pd.DataFrame(made, columns=columns)
 
 
-def _learned(measurements: Sequence[Record]) -> str:
-    """Return the table of training runs as HTML; nothing where there are none."""
-    kinds: dict[tuple[str, str], list[Record]] = {}
-    for run in _trained_runs(measurements):
-        kinds.setdefault((run.options["task"], run.options["kind"]), []).append(run)
-    if not kinds:
-        return ""
-    rows = []
-    for (task, kind), runs in kinds.items():
-        ends = [(one.metrics["solved_steps"], one.metrics["points"][-1][0]) for one in runs]
-        until = [Value(at or end, not at) for at, end in ends]
-        solved = sum(not value.is_beyond for value in until)
-        best = ", ".join(f"{max(mean for *_, mean in one.metrics['points']):.0f}" for one in runs)
-        name = "its own, uniform" if kind == "uniform" else "prioritized by ours"
-        rows.append((task, name, f"{solved} of {len(runs)}", write_over_seeds(until, ",.0f"), best))
-    said = (
-        "Stable-Baselines3's DQN by its own learn(), evaluated without exploration in between (measured); solved at "
-        "the first evaluation that reaches the workload's threshold. Steps: the median over seeds with its 95 % "
-        "interval, or each one's of few seeds; a seed that is not solved counts as beyond its last evaluation."
-    )
-    return paragraph(said) + table(LEARNED_HEAD, rows)
+def compare_clusters(data: Data) -> pd.DataFrame:
+    """List steps of a replay that is spread over the nodes of a cluster, and speedups over torchrl's over Ray."""
+    rows = data.nearest(data.query("primitive == 'replay_sharded'"))
+    both = add_speedups(rows, ["capacity", "batch", "op"], "contestant == 'torchrl_ray'")
+    return both[["contestant", "capacity", "batch", "op", "us", "us_low", "us_high", *SPEEDUPS, "status"]]
 
 
-CHARTS = (
-    Chart(
-        "plugins", lambda material: gains(material.measurements), draw, READINGS["plugins"], COMMAND,
-        claims.PRIMITIVE,
-    ),
-    Chart(
-        "plugins_learning", lambda material: curves(material.measurements), learning,
-        READINGS["plugins_learning"], LEARNING, claims.PRIMITIVE,
+def say_speedups(data: Data) -> str:
+    """Say by how much our replay speeds up a buffer's step and a training step, over a library's own replay."""
+    table = compare_steps(data)
+    table = table[table["o_kind"] == OURS]
+    table = table.assign(library=table["library"] + table["own_tree_share"].isna().map({True: " (uniform)", False: ""}))
+    said = []
+    for is_buffer, rows in table.groupby(table["o_task"] == BUFFER, sort=False):
+        is_shown = (rows["speedup_low"] > 1) | (rows["speedup_high"] < 1)
+        shown = rows[is_shown].sort_values("speedup", ascending=False)
+        names = shown["library"] + ("" if is_buffer else " on " + shown["o_task"])
+        ends = zip(names, *(shown[end] for end in SPEEDUPS), strict=True)
+        factors = [f"{name} {speedup:.2f} [{low:.2f}, {high:.2f}]" for name, speedup, low, high in ends]
+        others = ", ".join(sorted(set(rows["library"][~is_shown])))
+        factors += [f"no difference is shown in {others}"] if others else []
+        said.append(f"{STEP[bool(is_buffer)]}: {', '.join(factors)}")
+    where = name_other(data, table)
+    return f"Speedups with our replay in place of a library's own{where}: {'; '.join(said)}." if said else ""
+
+
+SECTIONS = (
+    Section(
+        "Our replay inside other libraries",
+        "Each library runs its own code on its own replay and on ours, in turns in one process on one core.",
+        figures=(
+            Figure(
+                "plugins", "How long does a library's step take on its own replay and on ours?", "step", "us",
+                make=select_steps, hue="whose", panels=("what",), kind="bar", labels=("", "us per step"),
+                log=(False, True), own_axes=True, command=COMMAND,
+                reading="Shorter is faster. A buffer's step inserts a record, samples a batch and updates its "
+                "priorities; a training step also acts and learns. "
+                "Compare [Zhang2021, Fig. 11].",
+            ),
+        ),
+        tables=(
+            Table("plugins_speedups", "Speedups by the whole replay; the most by a tree in no time", compare_steps),
+            Table("plugins_learning", "What a library's training learns on each replay", list_learned),
+            Table("replay_cluster", "A replay over the nodes of a cluster", compare_clusters),
+        ),
+        says=say_speedups,
     ),
 )  # fmt: skip
-PRIMITIVES, FILES = (claims.PRIMITIVE, RUN), ("quoted/zhang2021.toml",)
-SECTIONS = (Section(59, "Other libraries on our trees", section, PRIMITIVES, FILES, borrowed=claims.PRIMITIVE),)

@@ -1,387 +1,351 @@
-"""The page around the sections: anchors, contents, colors, the answer at its top, and what is kept between builds."""
+"""The page and its figures, from records made up so that every number is known."""
 
 import dataclasses
-import functools
-import itertools
+import html.parser
 import json
+import math
 import re
-import shutil
-from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pandas", reason="reports need pandas")
+pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from reports import __main__ as command
-from reports import building, kept, markup, page, style, tidy
-from reports.chart import Chart, Material, Section
-from reports.sections import answer, races, tree
-from tests.page.test_reports import NOTHING, PEERS, QUOTED, everything, record, run, write
+import matplotlib.figure
+import pandas as pd
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
 
-DRAWN = ("fanout", "capacity", "peers_batch")
-LAWS = ("Which mapping", "Published mappings (modeled)", "Ask for another tree")
-LAWS += ("Mappings, and what would change them",)
-PAIRS = (("ink", "paper"), ("ink", "raised"), ("soft", "paper"), ("soft", "raised"), ("link", "paper"))
-PAIRS += (("link", "raised"), ("ink", "best"), ("ink", "mark"), ("link", "mark"), ("fault", "paper"))
-LEAST_CONTRAST = 4.5  # of text in normal letters, WCAG 2.1 AA
+from dse.records import RecordError
+from reports import draw, page
+from reports.__main__ import main
+from reports.answer import compare_libraries, divide_step, make_answer
+from reports.figure import Figure, Section, Table
+from reports.frame import Data, PooledError, make_frame
+from reports.sections.trees import list_races
+from tests.made import alter
+from tests.page_records import BEST_FANOUT, KEY, LIBRARIES, PARTS, peers, record, step, sweep, write
 
-
-def material(results, found=None):
-    found = list(everything()) if found is None else found
-    made = Material(found, tidy.about(found), results)
-    made.drawn.update({name: f'<figure id="figure-{name}"></figure>' for name in DRAWN})
-    return made
+FIGURES = page.list_figures()
 
 
-def light(section, about):
-    """A section as HTML, but those of laws, which take long and which tests of their own write."""
-    if section.heading in LAWS:
-        section = dataclasses.replace(section, html=lambda it: markup.table(("made", "up"), [("a", "b")]))
-    return page.section_html(section, about)
+def data_of(*records, machine=KEY, results=None):
+    return Data(results, machine, [*records])
 
 
 @pytest.fixture(scope="module")
-def html(tmp_path_factory):
-    """The page of made-up records with three figures, and papers to judge."""
-    results = tmp_path_factory.mktemp("page")
-    shutil.copytree(QUOTED, results / "quoted")
-    return page.page(material(results), written=light)
+def built(tmp_path_factory):
+    """A page of everything made up, by the command."""
+    folder = write([*sweep(), *step(), *peers(machine="elsewhere")], tmp_path_factory.mktemp("results"))
+    out = tmp_path_factory.mktemp("page")
+    assert main(["--results", str(folder), "--machine", KEY, "--out", str(out)]) == 0
+    return (out / "index.html").read_text(encoding="utf-8")
 
 
-def anchors(text):
-    return re.findall(r'<[^>]* id="([^"]*)"', text)
+def test_a_figure_has_the_number_of_each_record():
+    records = list(sweep())
+    rows = data_of(*records).select(FIGURES["fanout"])
+    drawn = {(row.op, row.capacity, row.fanout): (row.ns, row.ns_low, row.ns_high) for row in rows.itertuples()}
+    made = {
+        (found.op, found.capacity, found.fanout): 1e9 * found.seconds / 256 for found in records if found.batch == 256
+    }
+    assert drawn == {key: pytest.approx((ns, 0.98 * ns, 1.02 * ns)) for key, ns in made.items()}
+    row = make_frame([record(10, batch=100)]).iloc[0]
+    assert list(row[["us", "us_low", "us_high"]]) == pytest.approx([1, 0.98, 1.02])
+    rates = row[["per_second", "per_second_low", "per_second_high"]]
+    assert list(rates) == pytest.approx([1e6, 1e6 / 1.02, 1e6 / 0.98])
 
 
-def test_every_link_leads_to_an_anchor_and_no_anchor_is_there_twice(html):
-    there = anchors(html)
-    assert len(there) == len(set(there))
-    led = re.findall(r'href="#([^"]*)"', html)
-    assert set(led) <= set(there)
-    assert len(led) > len(page.sections())
+def test_two_cells_at_one_point_are_refused():
+    twins = [record(10, fanout=k, contestant=name) for k in (4, 8) for name in ("numba", "numpy")]
+    figure = Figure("of_both", "", "fanout", where="primitive == 'sum_tree'")
+    with pytest.raises(PooledError, match="of_both: 2 cells at one point, which differ in contestant"):
+        data_of(*twins).select(figure)
+    assert len(data_of(*twins).select(dataclasses.replace(figure, hue="contestant"))) == 4
 
 
-def test_without_models_nothing_of_them_is_made_and_every_link_leads_somewhere(tmp_path):
-    shutil.copytree(QUOTED, tmp_path / "quoted")
-    text = page.page(material(tmp_path), written=light, modeled=False)
-    left = {one.heading for one in page.sections() if one.is_modeled}
-    assert "Which mapping" in left
-    assert not any(f"<h2>{heading}</h2>" in text for heading in left)
-    assert page.WITHOUT_MODELS in text
-    there = set(anchors(text))
-    assert set(re.findall(r'href="#([^"]*)"', text)) <= there
-    names = {one.name for one in page.charts()} - {one.name for one in page.charts(modeled=False)}
-    assert {"solver_front", "fpga_latency", "mapping_throughput"} <= names
-    assert not any(one.command for one in page.charts() if one.name in names)
+def test_a_figure_holds_the_usual_or_the_nearest_that_was_measured():
+    assert set(data_of(*sweep()).select(FIGURES["fanout"])["batch"]) == {256}
+    assert set(data_of(*sweep(batches=(32, 512))).select(FIGURES["fanout"])["batch"]) == {512}  # by ratio
+    alone = [record(9, batch=256, fanout=8), *sweep(batches=(1_024,))]
+    assert set(data_of(*alone).select(FIGURES["fanout"])["batch"]) == {1_024}  # one K is no line
 
 
-def test_every_section_table_figure_and_verdict_can_be_linked_to(html):
-    linked = set(re.findall(r'href="#([^"]*)"', html))
-    assert {one.anchor for one in page.sections()} <= linked
-    assert {f"figure-{name}" for name in ("peers_batch",)} <= linked  # where it is shown again
-    assert html.count("<table>") == len([name for name in linked if name.startswith("table-")])
-    assert html.count("<pre ") == len([name for name in linked if name.startswith("console-")])
-    verdicts = html.split("<h2>Verdicts on the papers")[1].partition("</section>")[0].count("#verdict-")
-    assert verdicts == len([name for name in anchors(html) if name.startswith("verdict-")]) > 10
+def test_of_several_machines_a_figure_shows_the_pages_own_or_else_the_one_with_most():
+    figure = FIGURES["fanout"]
+    both = [*sweep(), *sweep(machine="other", batches=(64, 256, 2_048))]
+    assert set(data_of(*both).select(figure)["machine"]) == {KEY}
+    point = record(5, machine="third", fanout=4)
+    assert set(data_of(*both, point, machine="third").select(figure)["machine"]) == {"other"}  # a point is no line
+    twins = [record(ns, primitive=name, machine=machine) for machine, again in ((KEY, 11), ("other", 99))
+             for ns, name in ((10, "sum_tree"), (again, "sum_tree_again"))]  # fmt: skip
+    assert data_of(*twins).noise == (pytest.approx(math.log(1.1)), 1)
 
 
-def test_a_drawn_figure_has_an_anchor_a_link_and_its_question_for_those_who_do_not_see_it():
-    made = Chart("made_up", lambda it: it.frame, lambda rows, about: None, "It rises <steeply>.")
-    text = page.figure_html(made, 'Is "it" so?', '<?xml version="1.0"?>\n<svg a="#b"><metadata>x</metadata>100%</svg>')
-    assert 'id="figure-made_up"' in text
-    assert 'href="#figure-made_up"' in text
-    assert 'alt="Is &quot;it&quot; so?"' in text
-    assert "It rises &lt;steeply&gt;." in text
-    assert "src=\"data:image/svg+xml,<svg a='%23b'>100%25</svg>\"" in text
+def test_a_record_that_lacks_an_option_is_of_the_cell_of_its_default():
+    options = {"workload": "cartpole_dqn"}
+    where = {"primitive": "training", "contestant": "learner", "op": "step", "batch": 64}
+    old = record(10, **where, options=options)
+    new = record(20, **where, options=options | {"learner": "torch"}, utc="2026-02-02T03:04:05+00:00")
+    frame = make_frame([new, old])
+    assert frame[["o_learner", "ns"]].to_numpy().tolist() == [["torch", pytest.approx(20)]]
 
 
-def test_a_figure_stands_where_it_comes_first_and_is_linked_to_afterwards(html):
-    for name in ("fanout", "peers_batch", "capacity"):
-        assert html.count(f'<figure id="figure-{name}">') == 1
-    first, others = html.split("<h2>The answer</h2>")[1].split("</section>", 1)
-    assert '<figure id="figure-fanout">' in first
-    assert 'Figure <a href="#figure-fanout">fanout</a> stands above.' in others
+def test_names_tell_variants_apart_and_a_name_has_one_color():
+    numbers = [record(1, dtype="float64"), record(2), record(3, contestant="numpy", dtype="float64")]
+    numbers += [record(4, options={"validate": False}), record(5, threads=2)]
+    assert list(make_frame(numbers)["name"]) == [
+        "numba, float64", "numba", "numpy", "numba, unchecked", "numba, 2 threads",
+    ]  # fmt: skip
+    assert draw.color_of("numba, unchecked") == draw.color_of("numba") != draw.color_of("of_a_stranger")
+    libraries, capacity = data_of(*peers()), data_of(*sweep(), *sweep(contestant="numpy"))
+    colors = {}
+    for data, figure in ((libraries, FIGURES["peers_batch"]), (capacity, FIGURES["capacity"])):
+        for name, color, _ in draw.list_keys(data.select(figure), figure):
+            assert colors.setdefault(name, color) == color
+    assert len({colors[name] for name in ("numba", "numpy", "torchrl", "tianshou")}) == 4
 
 
-def test_the_contents_list_every_section_twice_and_say_what_is_left_out(html):
-    lists = re.findall(r"<nav.*?</nav>", html, re.DOTALL)
-    for contents in lists:
-        assert re.findall(r'<a href="#([^"]*)">', contents) == [one.anchor for one in page.sections()]
-        parts = re.findall(r"<li>([^<]+)<ol>(.*?)</ol>", contents, re.DOTALL)
-        assert [name for name, _ in parts] == list(page.PARTS.values())
-        left_out = re.findall(r'<li class="left-out"[^>]*><a href="#([^"]*)"', contents)
-        assert "replay" in left_out
-        assert "other-libraries" not in left_out
-    assert len(lists) == 2
+def axes_of(rows, figure, every=None):
+    axes = matplotlib.figure.Figure().subplots()
+    draw.draw_axes(axes, rows, figure, rows if every is None else every)
+    return axes
 
 
-def contrast(one, other):
-    """The ratio of the luminances of two colors, as WCAG 2.1 defines it."""
-
-    def luminance(color):
-        parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_text_stands_out_from_its_ground_in_light_and_dark():
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    light, dark = re.findall(r":root \{(.*?)\}", (page.LAYOUT / "page.css").read_text(), re.DOTALL)
-    for scheme in (light, dark):
-        colors = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
-        for text, ground in PAIRS:
-            assert contrast(colors[text], colors[ground]) >= LEAST_CONTRAST, (text, ground, colors)
+def test_a_line_is_drawn_at_its_numbers_with_their_intervals_and_hollow_where_unstable():
+    points = [record(10, fanout=4), record(20, fanout=8, status="unstable")]
+    points += [record(40, fanout=16, high_seconds=256 * 80e-9)]
+    figure = Figure("line", "", "fanout", where="primitive == 'sum_tree'")
+    axes = axes_of(data_of(*points).select(figure), figure)
+    assert axes.lines[0].get_xydata().tolist() == [
+        [4, pytest.approx(10)],
+        [8, pytest.approx(20)],
+        [16, pytest.approx(40)],
+    ]
+    ends = [segment[:, 1].tolist() for segment in axes.collections[0].get_segments()]
+    assert ends == [pytest.approx([0.98 * ns, high]) for ns, high in ((10, 10.2), (20, 20.4), (40, 80))]
+    solid, hollow = axes.lines[-2:]
+    assert [list(line.get_xdata()) for line in (solid, hollow)] == [[4, 16], [8]]
+    assert hollow.get_color() == solid.get_markerfacecolor()
+    assert to_hex(hollow.get_markerfacecolor()) == "#ffffff" != to_hex(hollow.get_color())
 
 
-def per_element(name, dtype, batch):
-    draw, update, call = PEERS[name, dtype, ()]
-    return draw + update + 2 * call / batch
+@pytest.mark.parametrize("is_log", [False, True])
+def test_panels_of_one_quantity_have_limits_that_hold_every_interval(is_log):
+    points = [record(10, fanout=4), record(20, fanout=8), record(40, fanout=16, high_seconds=256 * 80e-9)]
+    figure = Figure("line", "", "fanout", where="primitive == 'sum_tree'", log=(True, is_log))
+    rows = data_of(*points).select(figure)
+    panel = rows[rows["fanout"] < 16]
+    assert axes_of(panel, figure, rows).get_ylim()[1] > 80
+    assert axes_of(panel, dataclasses.replace(figure, own_axes=True), rows).get_ylim()[1] < 30
+    counts = rows.assign(ns=[0, 1, 100])
+    assert draw.fit_axes(counts[counts["ns"] > 0], figure).log[1] and not draw.fit_axes(counts, figure).log[1]
 
 
-def test_the_headline_is_computed_from_the_records(tmp_path):
-    text = answer.section(material(tmp_path))
-    ours, library = per_element("numba", "float32", 1_024), per_element("torchrl", "float32", 1_024)
-    assert (
-        "is numba float32 (K = 16): a sample and an update in one thread, in batches of 1,024 of N = 1,000,000" in text
-    )
-    assert f"leaves, take {ours:.1f} ns an element; torchrl float32, the fastest of 3 other libraries" in text
-    assert f"takes {library / ours:.1f}x the time" in text
-    assert f"{per_element('rllib', 'float64', 1_024) / ours:,.0f}x" in text
+@pytest.mark.parametrize("is_log", [False, True])
+def test_bars_and_dots_are_at_their_numbers_the_shortest_on_top(is_log):
+    found = [alter(found, status="unstable" if (found.contestant, found.op) == ("rllib", "update") else "ok")
+             for found in peers() if (found.contestant, found.op) != ("torchrl", "update")]  # fmt: skip
+    rows = compare_libraries(data_of(*found))
+    axes = axes_of(rows, dataclasses.replace(FIGURES["libraries"], log=(False, is_log)))
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["rllib", "tianshou", "numba"]  # of torchrl nobody timed an update
+    dots = [(line.get_xdata()[0], line.get_ydata()[0], line.get_markerfacecolor() == line.get_color())
+            for line in axes.lines if line.get_marker() == "o"]  # fmt: skip
+    bars = [(bar.get_width(), bar.get_y() + bar.get_height() / 2, not bar.get_hatch()) for bar in axes.patches]
+    times = {name: 2 * (LIBRARIES[name] + 1_000 / 1_024) for name in labels}
+    drawn = {labels[round(y)]: (x, is_solid) for x, y, is_solid in (dots if is_log else bars)}
+    assert drawn == {name: (pytest.approx(time), name != "rllib") for name, time in times.items()}
+    lines = [found.lines[2][0] for found in axes.containers if isinstance(found, ErrorbarContainer)]
+    ends = {labels[round(y)]: (low, high) for line in lines for (low, y), (high, _) in line.get_segments()}
+    assert ends == {name: pytest.approx((0.98 * time, 1.02 * time)) for name, time in times.items()}
 
 
-SWEPT = "Fastest here: numba, K = 8, 2 threads, 16.0 ns an element for draw and update, N = 100,000, B = 64;"
-RACE = {"asked": {"capacity": 500, "batch": 32, "updates_per_sample": 1, "inserts": 0, "cold": False}, "rows": [
-    {"contestant": "numpy", "fanout": 4, "threads": 1, "options": []}] * 3}  # fmt: skip
+def test_the_parts_of_a_step_and_the_rest_add_up_to_the_whole():
+    twice = [alter(found, options=found.options | {"update_interval": 2}) for found in step()]
+    dense = [alter(found, options=found.options | {"learner": "dense"}, median_seconds=found.seconds / 2)
+             for found in twice if found.contestant in ("inference", "learner", "loop")]  # fmt: skip
+    data = data_of(*twice, *dense)
+    parts = divide_step(data).pivot(index="loop", columns="what", values="us")
+    names = ["environment", "policy", "records", "tree", "learner", "rest"]  # two steps of an actor each
+    wanted = {"torch": [18, 60, 7, 4, 700, 111], "dense": [18, 30, 7, 4, 350, 41]}
+    for learner, us in wanted.items():
+        assert list(parts.loc[f"cartpole_dqn, {learner}", names]) == pytest.approx(us)
+    assert sum(wanted["torch"]) == PARTS["loop", "step"]
+    assert "0.44 % to 0.89 %" in make_answer(data).beside  # 4 of 900, and of 450
+    rows = data.select(FIGURES["step"])
+    axes = axes_of(rows, FIGURES["step"])
+    loops = [label.get_text().partition(", ")[2] for label in axes.get_yticklabels()]
+    totals = {loops[round(text.xy[1])]: text.get_text() for text in axes.texts if text.xy[0] > 100}
+    assert totals == {learner: f"{sum(us)} us" for learner, us in wanted.items()}
+    colors = {name: color for name, color, _ in draw.list_keys(rows, FIGURES["step"])}
+    for bars in axes.containers:
+        at = names.index(bars.get_label())
+        widths = {loop: bar.get_width() for loop, bar in zip(loops, bars, strict=True)}
+        assert widths == {learner: pytest.approx(100 * us[at] / sum(us)) for learner, us in wanted.items()}
+        assert to_hex(bars[0].get_facecolor()) == colors[names[at]]
+    assert divide_step(data_of(*list(step())[:-2])).empty  # without the learner or the whole
 
 
-def opening(results, found):
-    return answer.section(material(results, found)).partition("</p>")[0].removeprefix('<p class="lead">')
+def test_a_curve_is_the_median_of_its_seeds():
+    rows = pd.DataFrame([{"x": x, "y": x * seed} for x in (1, 2, 3) for seed in (1, 2, 30)])
+    axes = axes_of(rows, Figure("curve", "", "x", "y", kind="curve", log=(False, False)))
+    assert axes.lines[0].get_xydata().tolist() == [[1, 2], [2, 4], [3, 6]]
 
 
-@pytest.mark.parametrize("more", [(), ("peer",)])
-def test_the_page_opens_with_the_fastest_of_the_machines_own_sweep_or_last_race(tmp_path, more):
-    found = [one for one in everything() if one.primitive.startswith(more)] if more else []
-    for op, k, threads in itertools.product(("draw", "update"), (8, 16), (1, 2)):
-        how = {"op": op, "fanout": k, "threads": threads, "capacity": 100_000, "batch": 64}
-        found.append(record(k if threads == 2 else 20, command="mine", **how))
-    assert opening(tmp_path, found).startswith(SWEPT)
-    assert ("make peers" in opening(tmp_path, found)) == (not more)
-    raced = record(10, contestant="numpy", batch=32, primitive="race", metrics={"race": RACE})
-    assert opening(tmp_path, [*found, raced]).startswith(
-        "Fastest here: numpy, K = 4, 10.0 ns an element; raced against 2"
-    )
+def test_the_first_screen_says_the_fastest_tree_of_the_records():
+    answer = make_answer(data_of(*sweep()))
+    assert f"K = {BEST_FANOUT}" in answer.says and "measured" in answer.beside.lower()
+    assert "benchmarks sweep" in make_answer(data_of(*peers())).beside
+    races = [record(ns, primitive="race", utc=f"2026-01-0{at}T03:04:05+00:00", metrics={"race": {"rows": [
+        {"contestant": name, "fanout": k, "threads": 1, "options": []} for name, k in (("numba", k), ("flat", 1))]}})
+        for at, ns, k in ((3, 12, 4), (2, 99, 32))]  # fmt: skip
+    answer = make_answer(data_of(*sweep(), *races))
+    assert "numba, K = 4" in answer.says and "12 ns" in answer.says and " 1 other " in answer.beside
 
 
-def test_the_table_of_races_shows_the_time_of_a_step_in_a_program(tmp_path):
-    rows = [{**RACE["rows"][0], "status": "fastest", "seconds": [9e-6] * 3}]
-    raced = record(10, contestant="numpy", batch=32, primitive="race")
-    for step, shown in (({}, "9 [9, 9] us"), ({"step": {"seconds": [3e-6, 2e-6, 4e-6]}}, "3 [2, 4] us")):
-        race = {**RACE, "rows": rows, "seconds": 1.0, "ending": "decided", **step}
-        kept = dataclasses.replace(raced, metrics={"race": race})
-        assert shown in races.section(material(tmp_path, [kept]))
+def test_of_a_race_the_winner_and_the_next_are_listed():
+    def race(utc, seconds, ratio):
+        tree = {"contestant": "numba", "threads": 1, "options": {}}
+        first = tree | {"fanout": 16, "seconds": seconds, "status": "fastest"}
+        second = tree | {"fanout": 8, "seconds": [3e-6] * 3, "status": "slower", "ratio": [ratio, 1.1, 1.3]}
+        found = {"rows": [first, second], "asked": {"capacity": 100}, "ending": "decided", "limit": 5.0}
+        return record(1, primitive="race", op="step", utc=utc, metrics={"race": found})
+
+    races = [race("2026-01-01", [4e-6] * 3, 1.5), race("2026-01-02", [1e-6, 0.9e-6, 2e-6], 1.2)]
+    (row,) = list_races(data_of(*races)).to_dict("records")
+    assert (row["time"], row["time_low"], row["time_high"]) == pytest.approx((1, 0.9, 2))
+    assert row["slower by (%)"] == pytest.approx(20) and "K = 8" in row["next"] and "K = 16" in row["winner"]
+
+
+class Reader(html.parser.HTMLParser):
+    """Reads a page: whether its tags close, its anchors, links and addresses."""
+
+    EMPTY = ("meta", "link", "br", "path", "use", "rect")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.addresses = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.ids += [found["id"]] if "id" in found and "svg" not in self.open else []
+        self.links += [found["href"][1:]] if found.get("href", "").startswith("#") and "svg" not in self.open else []
+        self.addresses += [value for name, value in attrs if name in ("src", "href") and value[:1] != "#"]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.EMPTY:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(built):
+    read = Reader(built)
+    assert read.open == [] and len(set(read.ids)) == len(read.ids)
+    assert {*read.links} <= {*read.ids}
+    assert read.addresses == ["data:,"]
+    assert "default-src 'none'" in built
+
+
+def test_every_section_is_there_and_what_lacks_names_its_command(built):
+    for section in page.list_sections():
+        assert f'<section id="{section.anchor}">' in built
+    for figure in FIGURES.values():
+        found = re.search(f'<figure id="{figure.name}">(.*?)</figure>', built, re.DOTALL)
+        assert found and ("<svg" in found[1] or 'class="missing"' in found[1])
+    assert "make gpu" in re.search('<figure id="gpu_batch">(.*?)</figure>', built, re.DOTALL)[1]
+
+
+def test_a_borrowed_machine_and_the_source_are_named(built):
+    figure = re.search('<figure id="peers_batch">(.*?)</figure>', built, re.DOTALL)[1]
+    assert "Measured on machine elsewhere, 2026-01-02, at 01234567." in figure
+    later = record(2, batch=64, commit="fedcba9876543210", utc="2026-02-03T03:04:05+00:00")
+    rows = make_frame([record(1), later])
+    said = draw.describe_held(rows, Figure("of_all", "", "fanout")), draw.describe_source(rows)
+    assert said == ("N = 10k.", f"Measured on machine {KEY}, 2026-01-02 to 2026-02-03, at 01234567 and fedcba98.")
+
+
+def test_a_table_has_intervals_percent_and_its_own_source(monkeypatch):
+    row = {"tree": "numba", "us": 2.0, "us_low": 1.0, "us_high": 4.0, "share": 0.25, "o_leaves": 1_234}
+    heads, rows = page.write_table(pd.DataFrame([row]))
+    assert dict(zip(heads, rows[0], strict=True)) == {
+        "tree": "numba", "us": "2 [1, 4]", "share": "25 %", "leaves": "1,234"
+    }  # fmt: skip
+    monkeypatch.setattr(page, "MOST_ROWS", 10)
+    data, long = data_of(*sweep()), Table("long", "", lambda data: data.query("primitive == 'sum_tree'")[["us"]])
+    other = Table("other", "", lambda data: pd.DataFrame([row]))
+    long, other = (page.show_table(table, data) for table in (long, other))
+    assert (len(long.rows), long.count) == (10, 32)
+    assert KEY in long.source and other.source == ""
+
+
+def test_there_are_at_most_twenty_figures():
+    assert len(FIGURES) <= 20
+
+
+def test_what_fails_costs_the_page_that_part_alone():
+    def fail(data):
+        raise ZeroDivisionError("by chance <b>")
+
+    def lack(data):
+        raise RecordError("not there")
+
+    figures = dataclasses.replace(FIGURES["fanout"], make=fail), FIGURES["capacity"]
+    section = Section("Made up", "", figures, (Table("fails", "", fail), Table("lacks", "", lack)), says=fail)
+    shown = page.show_section(section, data_of(*sweep(), *sweep(contestant="numpy")))
+    assert [view.is_fault for view in (*shown.figures, *shown.tables)] == [True, False, True, False]
+    assert shown.figures[1].panels and "not there" in shown.tables[1].missing and len(shown.faults) == 3
+
+
+def test_a_fault_is_exit_code_1_and_said(tmp_path, monkeypatch, capsys):
+    folder = write(sweep(), tmp_path / "results")
+    monkeypatch.setattr("reports.page.draw_panels", lambda rows, figure: 1 / 0)
+    assert main(["--results", str(folder), "--machine", KEY, "--out", str(tmp_path), "--json"]) == 1
+    assert "ZeroDivisionError" in json.loads(capsys.readouterr().out)["faults"][FIGURES["fanout"].title]
+
+
+@pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
+def test_a_figure_for_a_paper_is_of_the_grid_that_was_asked_for(ending, tmp_path, capsys):
+    folder = write(sweep(batches=(64, 1_024)), tmp_path / "results")
+    path = tmp_path / f"fanout{ending}"
+    asked = ["figure", "fanout", "--results", str(folder), "--machine", KEY, "--out", str(path), "--json"]
+    assert main([*asked, "--batches", "64,1024", "--capacities", "1e6"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {(row["capacity"], row["batch"]) for row in rows} == {(1_000_000, 64), (1_000_000, 1_024)}
+    assert path.read_bytes()[:4] in (b"<?xm", b"\x89PNG", b"%PDF")
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("words", "facts"),
     [
-        {"op": "step"},
-        {"op": "draw", "options": {"layout": "plain"}},
-        {"dtype": "float64"},
-        {"primitive": "peer"},
-        {"distribution": "rank0.6", "batch": 1},
+        (["figure", "fanuot"], ["fanuot", "fanout"]),
+        (["figure", "fanout", "--out", "a.jpg"], ["a.jpg", ".svg"]),
+        (["figure", "fanout", "--batches", "7"], ["batch 7", "256", "benchmarks sweep"]),
+        (["figure", "fanout", "--batches", "256,333"], ["batch 333", "2,048"]),
+        (["figure", "history", "--batches", "256"], ["history"]),
+        (["figure", "peers_batch", "--machine", KEY], [KEY, "elsewhere"]),
+        (["data", "--only", "nothing"], ["nothing", "fanout"]),
+        (["--machine", "abc"], ["abc", KEY]),
     ],
 )
-def test_whatever_tree_was_timed_the_page_opens_with_one(tmp_path, fields):
-    assert opening(tmp_path, [record(12.0, **fields)]).startswith("Fastest here: numba, K = 16, 1 thread, 12.0 ns")
+def test_what_cannot_be_done_is_said_with_its_remedy(words, facts, tmp_path, capsys):
+    folder = write([*sweep(), *peers(machine="elsewhere")], tmp_path / "results")
+    assert main([*words, "--results", str(folder), *(["--machine", KEY] if "abc" not in words else [])]) == 2
+    said = capsys.readouterr().err
+    assert all(fact in said for fact in facts) and "Traceback" not in said
 
 
-def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypatch):
-    asked, answered = [], tree.answered
-    monkeypatch.setattr(tree, "answered", lambda it, question: asked.append(question) or answered(it, question))
-    answer.section(material(tmp_path))
-    assert [one.threads for one in asked] == [4]  # cores of tests.page.test_reports.MACHINE
-
-
-@pytest.mark.parametrize(
-    ("times", "told"),
-    [
-        (1.01, "takes as long, within the noise"),
-        (2.0, "takes 2.0x the time"),
-        (0.1, "takes 10% of that time"),
-    ],
-)
-def test_the_headline_is_of_the_usual_batch_and_calls_what_the_noise_explains_no_difference(tmp_path, times, told):
-    fast = {"primitive": "peer", "capacity": 1_000_000, "command": "make peers"}
-    found = []
-    for batch, op in itertools.product((1, 512, 16_384), ("draw", "update")):
-        how = fast | {"batch": batch, "op": op}
-        found += [record(100, contestant="numba", **how), record(100 * times, contestant="torchrl", **how)]
-        found.append(record(105, contestant="numba", **(how | {"primitive": "peer_again"})))
-    text = answer.section(material(tmp_path, found))
-    assert "in batches of 512 of N" in text  # the nearest to 1,024
-    assert f"torchrl, the fastest of 1 other library, {told}" in text
-
-
-@pytest.fixture
-def results(tmp_path):
-    found = [record(10.0, capacity=n, fanout=k) for n in (1_000, 10_000) for k in (4, 16)]
-    return write(tmp_path / "results", [*found, record(10.0, batch=64)])
-
-
-def drawn_by(capsys):
-    return re.findall(r"figure \d+ of \d+: (\w+)", capsys.readouterr().err)
-
-
-ONLY = ("--only", "Figures")
-
-
-def test_only_what_changed_is_drawn_again(results, tmp_path, capsys):
-    out, page_of = tmp_path / "out", tmp_path / "out" / "figures.html"
-    assert run(results, out, *ONLY) == 0
-    assert {"fanout", "capacity"} <= set(drawn_by(capsys))
-    assert run(results, out, *ONLY) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "nothing has changed since it was built" in said.out
-    (out / "fanout.svg").write_text("scribbled over")
-    assert run(results, out, *ONLY) == 0
-    assert drawn_by(capsys) == ["fanout"]
-    assert "scribbled" not in page_of.read_text()
-    write(results, [record(1, contestant="python", status="skipped", reason="takes too long", **NOTHING)])
-    assert run(results, out, *ONLY) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["loading what draws", "section 1 of 1: Figures"]
-    write(results, [record(12.0, capacity=100_000)])
-    assert run(results, out, *ONLY) == 0
-    assert "capacity" in drawn_by(capsys)
-    assert run(results, tmp_path / "other", *ONLY) == 0
-    assert page_of.read_text() == (tmp_path / "other" / "figures.html").read_text()
-
-
-def test_two_processes_draw_what_one_does(results, tmp_path):
-    assert run(results, tmp_path / "one", *ONLY) == 0
-    assert run(results, tmp_path / "two", *ONLY, "--jobs", "2") == 0
-    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("one", "two")]
-    assert files[0] == files[1]
-    for name in set(files[0]) - {kept.FILE}:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-
-
-def test_a_job_that_fails_says_so_to_who_asks_for_what_it_made():
-    for processes in (1, 2):
-        calls = dict(building.done([lambda: 1, lambda: 1 // 0], processes))
-        assert calls[0]() == 1
-        with pytest.raises(ZeroDivisionError):
-            calls[1]()
-
-
-def test_a_second_pool_runs_jobs_of_its_own():
-    for word in ("figures", "sections"):
-        made = [call() for _, call in building.done([functools.partial(str, word)] * 2, 2)]
-        assert made == [word, word]
-
-
-@pytest.mark.usefixtures("without_laws")
-def test_only_some_sections_make_a_page_of_their_own(results, tmp_path, capsys):
-    assert run(results, tmp_path / "out", "--only", "Skipped", "--json") == 0
+def test_data_has_every_figure_and_table_whole(tmp_path, capsys):
+    folder = write([*sweep(), *peers()], tmp_path / "results")
+    out = tmp_path / "data"
+    assert main(["data", "--results", str(folder), "--machine", KEY, "--out", str(out), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert Path(said["page"]).name == "skipped.html"
-    text = Path(said["page"]).read_text()
-    assert re.findall(r"<h2>(.*?)</h2>", text) == ["Skipped and failed cells"]
-    assert set(re.findall(r'href="#([^"]*)"', text)) <= set(anchors(text))
-    assert run(results, tmp_path / "out", "--only", "nonsense") == 2
-    refused = capsys.readouterr().err
-    assert "--only nonsense: no section is headed so; there are: The answer; Races" in refused
-
-
-def test_open_shows_the_page(results, tmp_path, monkeypatch):
-    shown = []
-    monkeypatch.setattr(command.webbrowser, "open", shown.append)
-    assert run(results, tmp_path / "out", "--only", "Skipped", "--open") == 0
-    assert shown == [(tmp_path / "out" / "skipped.html").as_uri()]
-
-
-def test_equal_values_have_one_key_and_what_cannot_be_told_by_its_content_has_none():
-    one, other = ("".join(letters) for letters in (["aa", "a"], ["a", "aa"]))
-    assert kept.key_of([one, one], 1.5) == kept.key_of([one, other], 1.5) != kept.key_of([one, one], 1.6)
-    assert kept.key_of(lambda: 1) == ""
-
-
-def test_a_folder_has_the_key_of_what_its_files_hold(results):
-    first = kept.key_of("figure", results)
-    assert kept.key_of("figure", results) == first
-    write(results, [record(11.0)])
-    assert kept.key_of("figure", results) != first
-
-
-def test_a_figure_depends_on_the_files_that_draw_it_and_on_no_other_section():
-    needed = {path.name for path in kept._needed(Path(tree.__file__))}
-    assert {"tree.py", "tree_figures.py", "style.py", "tidy.py", "markup.py"} <= needed
-    assert not needed & {"page.py", "replay.py", "mapping.py", "building.py"}
-
-
-def test_a_figure_is_another_where_what_its_file_needs_at_second_hand_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "ROOT", tmp_path)
-    monkeypatch.setattr(kept, "code", lambda *packages: "code")
-    (tmp_path / "reports").mkdir()
-    for name, text in (("one", "from . import two"), ("two", "from .three import x"), ("three", "x = 1")):
-        (tmp_path / "reports" / f"{name}.py").write_text(text)
-
-    def draw(rows, about):
-        pass
-
-    draw.__module__ = "reports.one"
-    made = Chart("made_up", lambda it: it.frame, draw, "")
-    first = kept.of_drawing(made)
-    assert kept.of_drawing(made) == first
-    (tmp_path / "reports" / "three.py").write_text("x = 2")
-    assert kept.of_drawing(made) != first
-
-
-def test_every_kind_of_source_counts_as_code():
-    folders = [kept.ROOT / name for name in ("impls", "dse", "reports")]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    made = ("build", "gallery", "__pycache__")
-    there = {path.suffix for path in files if not any(name in path.parts for name in made)}
-    assert there - {".typed", ".pyi", ""} <= set(kept.SOURCES)
-
-
-def test_a_section_is_kept_for_the_machine_that_it_was_written_of(results, tmp_path):
-    cache, shown = kept.Kept(tmp_path), [Section(1, "Whose", lambda it: it.about.key)]
-    for key in ("one", "other", "one"):
-        made = material(results, [record(10.0, machine={"key": key, "cores": 4})])
-        assert f"\n{key}</section>" in building._sections(shown, made, cache, building.How())["Whose"]
-
-
-@pytest.mark.parametrize("more", [("--machine", "other"), ("--only", "Figures"), ("--no-models",)])
-def test_another_question_is_another_build(results, more):
-    usual = ("--results", str(results))
-    first, again, other = (
-        command._stamp(command._parser().parse_args(words)) for words in (usual, usual, usual + more)
-    )
-    assert first == again != other
-
-
-def test_a_damaged_file_of_what_is_kept_counts_as_none(tmp_path):
-    for text in ("", "{}", "[]", '{"figures": 1}'):
-        (tmp_path / kept.FILE).write_text(text)
-        assert kept.Kept.read(tmp_path).title("fanout", "key") is None
-
-
-def test_a_section_that_needs_scipy_is_left_out_where_it_is_not_installed(tmp_path):
-    def html(material, missing="scipy"):
-        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
-
-    found = list(everything())
-    material = Material(found, tidy.about(found), tmp_path)
-    text = page.section_html(Section(1, "Any", html), material)
-    assert "<p>Left out: No module named " in text
-    assert "scipy" in text
-    with pytest.raises(ModuleNotFoundError):  # a fault of ours
-        page.section_html(Section(1, "Any", lambda material: html(material, "dse.nothing")), material)
-
-
-def test_no_two_series_of_a_figure_look_alike():
-    assert len({tuple(style.marks(position).values()) for position in range(64)}) == 64
+    assert {"fanout", "libraries", "slowdowns"} <= {path.stem for path in out.iterdir()}
+    rows = pd.read_csv(out / "fanout.csv")
+    assert len(rows) == next(found["rows"] for found in said if found["file"].endswith("fanout.csv")) == 16
+    assert {"ns", "ns_low", "ns_high", "machine", "commit", "source"} <= {*rows.columns}

@@ -1,5 +1,7 @@
 """The READMEs: commands run as printed, what they show is what the records give, links resolve, nothing is missing."""
 
+import contextlib
+import csv
 import importlib
 import itertools
 import os
@@ -20,32 +22,30 @@ import dse.__main__ as dse_cli
 import impls
 from benchmarks.topic import DIRECT
 from benchmarks.topics import list_topics
-from reports import readme_tables, readmes
-from tests.committed import COMMITTED, ROOT
+from reports import readmes
+from reports.frame import Data
+from reports.page import write_cell
+from tests.committed import DATA, ROOT
 from tests.matrix import matrix
+from tests.page_records import KEY, LIBRARIES, peers, write
 from tests.system.test_advice import PARSERS, benchmark, parsed, parsers
 
 PAPERS = "reports/claims/PAPERS.md"
-PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", PAPERS))]
+PROSE = [*readmes.list_readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", PAPERS))]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 QUANTITY = re.compile(r"\d\s*(?:[nmu]s\b|%|x\b)|\d times ")
 NUMBER = re.compile(r"\d[\d.,]*")
 NO_FIGURES = {
     r"\[\w+\d{4}\]": "the year of a paper",
     r"(Algorithm|equation) \d": "of a paper",
-    r"of 15 inputs": "as a paper prints it",
     r"Python 3\.11|Apache-2\.0": "versions",
-    r"float(32|64)|log2|H200|TD3|A3C|d3rlpy|Baselines3": "names",
-    r"\d+ minutes": "how long a command may take at most; CONTRIBUTING says when it last ran",
+    r"float(32|64)|TD3|A3C|d3rlpy|Baselines3": "names",
+    r"\d+ minutes": "how long a command may take at most; slow_commands.csv says when it last ran",
     r"95 %": "the confidence of every interval",
-    r"(?m)^\| \d \||^\| command( \| \d)+ \|": "tables of exit codes",
-    r"(E|, e)xit code \d|; [12]: ": "exit codes",
-    r"priority 0|exactly 0\.0|D > 0|S > 1|\(1/N\)|\[-1, 1\]": "rules, whose limits are tested",
-    r"at 1 |: 1 is a thread a sample, as in the papers, 32 a warp": "settings of an option",
-    r"\(b - 1\) [^|]*\|": "laws of cycles, equal to simulated hardware by a test",
+    r"[Ee]xit code \d+|; [12]: |(?m:\| \d \|$)": "exit codes",
+    r"priority 0|exactly 0\.0|\(1/N\)": "rules, whose limits are tested",
 }
 """Numbers that READMEs may have outside of what records give, each with the reason."""
 PACKAGES = ("impls", "dse", "benchmarks", "reports")
@@ -63,9 +63,9 @@ def commands():
 
 
 def slow():
-    """Commands that are not run here: how long each takes, and when it was last run."""
-    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Commands of the READMEs")[2]
-    return {command: (takes, run) for command, takes, run in ROW.findall(table)}
+    """Return the commands that are not run here, each with how long it takes and the day and commit of its last run."""
+    with (DATA / "slow_commands.csv").open(newline="") as file:
+        return {row["command"]: row for row in csv.DictReader(file)}
 
 
 def is_brief(command):
@@ -76,7 +76,6 @@ def is_brief(command):
         "dse adapt",
         "dse learners",
         "--front",
-        "per_watt",
         "--exclude",
         "list --export",
     )
@@ -144,23 +143,36 @@ def test_every_command_and_option_that_a_text_names_is_there():
 def test_commands_that_are_not_run_here_are_in_some_readme_and_say_when_they_last_were():
     assert set(slow()) <= set(commands())
     assert len(slow()) < len(commands())
-    for command, (takes, run) in slow().items():
-        assert takes, command
-        assert re.fullmatch(r"\d{4}-\d\d-\d\d, `[0-9a-f]{8}`|not run.*", run), command
+    for command, row in slow().items():
+        assert row["takes"], command
+        assert re.fullmatch(r"(\d{4}-\d\d-\d\d [0-9a-f]{8})?", f"{row['day']} {row['commit']}".strip()), command
 
 
 def test_a_changed_block_is_found_and_rewritten_and_the_rest_stays(tmp_path):
     page = tmp_path / "README.md"
     made = "<!-- begin: output -->\n```console\n$ echo 2\n2\n```\n<!-- end: output -->\n\nAfter.\n"
     page.write_text("Before.\n\n" + made.replace("\n2\n```", "\n1\n```"))
-    assert readmes.text_of(page, tmp_path / "results") == "Before.\n\n" + made
+    assert readmes.fill_blocks(page, Data(tmp_path / "results", "", [])) == "Before.\n\n" + made
     page.write_text(made.replace("echo 2", "exit 3"))
     with pytest.raises(RuntimeError, match="exit 3: exit code 3"):
-        readmes.text_of(page, tmp_path / "results")
+        readmes.fill_blocks(page, Data(tmp_path / "results", "", []))
+
+
+def test_the_check_says_what_differs_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    results, path = write([*peers(), *peers(machine="elsewhere")], tmp_path / "results"), tmp_path / "README.md"
+    names = ("slowdowns", "slowdowns elsewhere")
+    path.write_text(empty := "".join(f"<!-- begin: {name} -->\n<!-- end: {name} -->\n" for name in names))
+    stand_ins = {"ROOT": tmp_path, "MACHINE": KEY, "list_readmes": lambda: [path], "draw_figures": lambda data: {}}
+    for name, own in {**stand_ins, "committed_results": lambda: contextlib.nullcontext(results)}.items():
+        monkeypatch.setattr(readmes, name, own)
+    assert readmes.main(["--check"]) == 1 and path.read_text() == empty
+    assert "README.md differs" in capsys.readouterr().out
+    assert readmes.main([]) == 0 == readmes.main(["--check"])
+    assert re.findall(r"on machine ([\w-]+)", path.read_text()) == [KEY, "elsewhere"]
 
 
 def test_every_output_is_generated_but_for_the_recorded_one():
-    for path in readmes.readmes():
+    for path in readmes.list_readmes():
         outside = readmes.BLOCK.sub("", path.read_text())
         shown = [line for block in CONSOLE.findall(outside) for line in block.splitlines() if line.startswith("$ ")]
         assert all(f" {RECORDED} " in line for line in shown), path
@@ -169,7 +181,7 @@ def test_every_output_is_generated_but_for_the_recorded_one():
 def numbers_of_no_record(text):
     """The numbers of a README outside of generated blocks, code and links, but for those that are no figures."""
     text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", text), flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`", "", text))
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`|<!--.*?-->", "", text))
     allowed = [found.span() for reason in NO_FIGURES for found in re.finditer(reason, text)]
     return [
         text[max(0, found.start() - 30) : found.end() + 20]
@@ -178,13 +190,13 @@ def numbers_of_no_record(text):
     ]
 
 
-@pytest.mark.parametrize("path", readmes.readmes(), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", readmes.list_readmes(), ids=lambda path: path.parent.name)
 def test_every_number_of_a_readme_is_of_a_record_or_no_figure(path):
     assert numbers_of_no_record(path.read_text()) == []
 
 
 def test_numbers_that_readmes_may_have_are_there():
-    texts = "\n".join(path.read_text() for path in readmes.readmes())
+    texts = "\n".join(path.read_text() for path in readmes.list_readmes())
     assert [allowed for allowed in NO_FIGURES if not re.search(allowed, texts)] == []
 
 
@@ -202,7 +214,7 @@ def test_links_resolve(path):
 
 
 def test_figures_are_those_that_are_shown():
-    links = [link for path in readmes.readmes() for link in LINK.findall(path.read_text())]
+    links = [link for path in readmes.list_readmes() for link in LINK.findall(path.read_text())]
     shown = {Path(link).name for link in links if "gallery/" in link and link.endswith(".svg")}
     there = {path.name for path in (ROOT / "reports" / "gallery").glob("*.svg")}
     assert shown == there == {f"{name}.svg" for name in readmes.FIGURES}
@@ -226,18 +238,16 @@ def test_paper_names_are_those_of_the_references():
     assert {"Zhang2021", "Zhang2022", "Zhang2023", "Hou2023", "StoneSachdev"} <= cited <= listed
 
 
-def test_tables_tell_of_what_is_on_record():
-    trees = readme_tables.trees(COMMITTED)
-    assert all(f"| `{name}` |" in trees for name in ("numba", "numpy", "flat"))
-    assert "~" not in next(line for line in trees.splitlines() if "`numba`" in line)
-    assert "~" in next(line for line in trees.splitlines() if "`fpga`" in line)
-    ours = next(line for line in readme_tables.peers(COMMITTED).splitlines() if "numba float32" in line)
-    assert "x" not in ours.partition("element")[2]
+def test_a_table_is_the_pages(tmp_path):
+    table = readmes.write_table("slowdowns", Data(tmp_path, KEY, [*peers()]))
+    head, _, first, *_ = table.splitlines()
+    assert head.startswith("| name | ns at B = 128 |") and first.startswith("| numba | ")
+    assert first.split(" | ")[1] == write_cell(2 * (LIBRARIES["numba"] + 1_000 / 128))
 
 
 def test_a_tree_that_git_does_not_have_yet_asks_for_no_row(monkeypatch):
-    monkeypatch.setattr(readme_tables, "names", lambda: ("flat", "numba", "of_a_stranger"))
-    flat, numba = readme_tables.implementations(COMMITTED).splitlines()[2:]
+    monkeypatch.setattr(readmes, "names", lambda: ("flat", "numba", "of_a_stranger"))
+    flat, numba = readmes.list_implementations().splitlines()[2:]
     assert flat.startswith("| `flat` | ") and flat.endswith(" |  |")
     assert numba.startswith("| `numba` | ") and numba.endswith(" | `propagate`, `layout`, `aligned`, `threads` |")
 

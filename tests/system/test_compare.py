@@ -17,7 +17,7 @@ from benchmarks.compare import BROKEN, INCONCLUSIVE, OK, REGRESSION, BrokenCommi
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import platforms
 from dse.records import Writer
-from tests.page.test_reports import record
+from tests.page_records import record
 from tests.repositories import Repository
 
 NOISE = 0.04  # standard deviation of a process's times, as a fraction

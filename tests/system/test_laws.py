@@ -17,8 +17,9 @@ from dse.times.laws import AS_FITTED
 from impls.training import load, timed_names
 from impls.training.learners import make
 from reports import laws as judged
-from reports.claims import mappings, quoted
+from reports.claims import quoted
 from reports.laws import Cell
+from reports.sections import mapping
 from tests.committed import COMMITTED
 from tests.learning import change
 from tests.profiled import named_platform, step_of_loop, world
@@ -77,10 +78,10 @@ def test_laws_of_a_gpu_that_one_machine_has_are_off_by_what_they_say(answers, ce
 def test_printed_rates_of_another_gpu_are_off_by_no_more_than_the_factor_of_its_gradient_steps():
     printed, u200 = quoted.read(COMMITTED / "quoted"), load_platform("u200")
     errors = []
-    for name, batch in mappings.asked(printed):
-        if pinned := mappings.pins(printed, name, batch).get("gpu"):
+    for name, batch in mapping.list_printed(printed):
+        if pinned := mapping.pin_learners(printed, name, batch).get("gpu"):
             step = laws.learner(u200.device("cpu"), u200.device("gpu"), load(name), batch).value
-            errors.append(max(step / pinned.value, pinned.value / step))
+            errors.append(max(step / pinned, pinned / step))
     assert len(errors) == 3
     assert 2.2 < max(errors) < 2.3 < laws.GPU_LEARNER_FACTOR
 

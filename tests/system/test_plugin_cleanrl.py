@@ -31,7 +31,7 @@ class TestPriorities(Conformance):
     test_all_that_is_seen_is_the_hosts_own = None
     test_the_comparison_notices_a_tree_that_is_off_by_one_leaf = None
     test_returns_and_priorities_are_those_of_brute_force = None
-    test_the_program_of_the_readme_trains_cartpole_to_475 = None
+    test_the_example_trains_cartpole_to_475 = None
 
     def make(self, kind="plain", **options):
         priorities = pasted(self.room, alpha=self.alpha, beta=self.beta)

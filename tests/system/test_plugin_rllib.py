@@ -100,7 +100,7 @@ def rows_of(buffer):
 class TestBuffer(Conformance):
     """The adapter: rows are the steps of whole episodes, which are evicted together."""
 
-    heading = "RLlib"
+    host = "rllib"
     twins = ("numba", "numpy", "python")
     longest, end, precision, tolerance = 9, 0.05, (1e-12, 1e-12), (1e-12, 0.0)
     test_an_emptied_buffer_forgets_everything = None  # RLlib empties none
@@ -228,8 +228,8 @@ class TestBuffer(Conformance):
 
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore")
-    def test_the_program_of_the_readme_trains_cartpole_to_475(self, in_ray):
-        super().test_the_program_of_the_readme_trains_cartpole_to_475()
+    def test_the_example_trains_cartpole_to_475(self, in_ray):
+        super().test_the_example_trains_cartpole_to_475()
 
 
 def test_an_n_from_a_range_is_rllibs_where_no_row_is_too_near_to_an_end():
@@ -387,9 +387,9 @@ def installed():
 
 
 def dqn(environments):
-    """DQN as the README has it, by the class's own name."""
+    """DQN as the example has it, by the class's own name."""
     names = {}
-    exec(plugin_hosts.program("RLlib").partition("\nalgorithm")[0], names)
+    exec(plugin_hosts.program("rllib").partition("\nalgorithm")[0], names)
     return names["config"].env_runners(num_envs_per_env_runner=environments)
 
 

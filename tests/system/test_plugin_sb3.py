@@ -106,7 +106,7 @@ class TestBuffer(Conformance):
     """The adapter: several environments, rows stored once, observations that are dicts; an action is a row's name."""
 
     kinds = ("several", "plain", "once", "several once", "several dict", "several once by buffer")
-    heading = "Stable-Baselines3"
+    host = "sb3"
     epsilon, is_weighed_by_batch, is_in_step = 1e-3, True, True
     twins = ("one step", "three steps")
     test_the_comparison_notices_a_tree_that_is_off_by_one_leaf = None  # SB3 has no priorities to compare

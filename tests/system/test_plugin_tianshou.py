@@ -98,7 +98,7 @@ class TestBuffer(Conformance):
     """The adapter: a row's action tells it from all others; where an environment is reset, ``truncated`` says so."""
 
     kinds = ("plain", "stacked", "vector")
-    heading = "tianshou"
+    host = "tianshou"
     epsilon, is_weighed_by_batch, is_cut = np.finfo(np.float32).eps.item(), True, False
     twins = (
         *KINDS,

@@ -110,7 +110,7 @@ class TestBuffer(Conformance):
     """The adapter: our sampler, and the host's on our trees; torchrl's buffers do not know which updates are late."""
 
     kinds = ("ours", "installed", "float64")  # the last also with a generator, and a tensor for beta
-    heading = "torchrl"
+    host = "torchrl"
     epsilon, knows_late = 1e-8, False
     twins, turns, tolerance = tuple(TWINS), range(200), (1e-6, 0.0)
     longest, end = 14, 0.1

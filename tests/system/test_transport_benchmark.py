@@ -1,6 +1,5 @@
 """The command transports: what it asks for, what a watched transport notes, resumed runs, and the page's table."""
 
-import dataclasses
 import json
 import os
 from contextlib import ExitStack
@@ -19,10 +18,6 @@ from impls.training import TrainingError, load
 from impls.training.actor import Inserted
 from impls.training.parallel.board import Board
 from impls.training.parallel.transports import RecordTransport
-from reports import tidy
-from reports.chart import Material
-from reports.sections import transports as page
-from tests.committed import RESULTS
 
 COST = {"shared": 1.0, "pipe": 1.3}  # of a gradient step, in milliseconds at B = 128 and 64 rows
 BLOCKS = 11
@@ -167,29 +162,6 @@ def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch
         clocks = [command.clock_of(command.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
         assert all(clock.sample() > 0 for clock in clocks)
         assert [clock.calls_per_sample for clock in clocks] == [1, 1]
-
-
-def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run, tmp_path):
-    measured = read_file(run()[1]["file"])
-    gone = [dataclasses.replace(one, contestant="ring") for one in measured]  # of a transport that is no more
-    measured += [*gone, *(dataclasses.replace(one, primitive=page.MICRO) for one in (*measured[:1], *gone))]
-    material = Material(measured, tidy.about(measured), RESULTS)
-    html = page.section(material)
-    first, second = html.replace("&#x27;", "'").split("<li>")[:2]
-    assert first.startswith("<p>Transfer takes at most 0.00 % of the learner's time by shared memory and up to 25.00 %")
-    said = "hopper_td3, B = 128, 1 row a hand-over: transfer takes 0.00 % of the learner's time by shared memory"
-    assert second.startswith(said)
-    assert "% by another (queue 500); updates by queue 500, the slowest, are 0.6" in second
-    assert html.count("[Hou2023]</td>") == 8
-    assert '<td class="number">7.50</td>' in html  # a pipe's loss
-    assert '<td class="number">8,044</td>' in html
-    body = html.count("<tr>") - 1 - 8 - 2  # heads, printed rows, and the one hand-over alone
-    assert body == 24  # of 26 systems two failed
-    assert ">ring<" not in html
-    frame = page.frame(material)
-    assert len(frame) == 24
-    assert page.draw(frame, material.about).axes
-    assert "python -m benchmarks run transports" in page.section(Material([], tidy.about(measured), tmp_path))
 
 
 @pytest.mark.parametrize(("is_filled", "updates"), [(False, [1, 2, 3]), (True, [3, 6, 9])])

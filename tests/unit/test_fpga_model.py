@@ -6,10 +6,10 @@ import pytest
 from impls.fpga import cycles
 from impls.fpga.design import Design
 from impls.fpga.model import Link, bank_sizes, bank_sums, ledger
-from reports.claims import rmm_points
+from reports.sections.fpga import make_link
 
 ONE_BANK = Design(4096, 2, 18, "scan")
-U200_LINK = rmm_points.link()
+U200_LINK = make_link()
 
 
 @pytest.mark.parametrize("batch", [1, 32, 1000])

@@ -15,9 +15,8 @@ from dse.learning_runs import (
     write_over_seeds,
 )
 from dse.stats import LEAST_SEEDS, interval_over_seeds
-from reports.claims import stone_claims
-from reports.claims.dissertation_claims import verdicts
-from tests.page_parts import made_up
+from tests.made import make_timed
+from tests.unit.judging import judge_one
 
 APART, TWO = ("w", "apart"), ("w", "apart, 2 learners, lock")
 
@@ -26,7 +25,7 @@ def run(key, seed, seconds, means, learners=1, test=490.0):
     """A run whose first 1,000 steps only collect, evaluated every 2,000 steps."""
     kept = {"arrangement": key[1].partition(",")[0], "learners": learners, "presampled": 0, "seed": seed}
     points = [[2000 * n, 2000 * n - 1000, seconds * n, mean] for n, mean in enumerate(means, 1)]
-    return made_up(
+    return make_timed(
         seconds,
         primitive="training run",
         contestant="apart",
@@ -73,9 +72,9 @@ def test_a_run_has_the_five_metrics_that_a_hand_computes():
     ]
 
 
-def copies(processes, sync, seed, episodes, seconds, means):
+def copies(processes, sync, seed, episodes, seconds, means, every=16):
     """A run of copies, with the episodes that had ended by each evaluation."""
-    name = f"copies, P = {processes}, {sync}, k = 16"
+    name = f"copies, P = {processes}, {sync}, k = {every}"
     made = run(("cartpole_dqn", name), seed, seconds, means)
     cores = {f"copy-{number}": [number % 2] for number in range(processes)}
     made.metrics.update(episodes=episodes, report={"cores": cores})
@@ -111,46 +110,23 @@ def test_copies_have_the_four_figures_that_a_hand_computes():
         ([0.5] * 4, True, "not testable here"),
     ],
 )
-def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, solved, verdict):
+def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, solved, verdict, found):
     runs = []
     for seed, factor in enumerate(factors):
-        runs.append(copies(1, "lock", seed, [100], 60.0 * (seed + 1), [480.0]))
-        runs.append(copies(2, "lock", seed, [100], 60.0 * (seed + 1) * factor, [480.0 if solved else 9.0]))
-
-    def judged():
-        return [one.verdict for one in stone_claims.verdicts(runs) if "trains faster than one" in one.text]
-
-    assert judged() == [verdict]
-    for one in runs:
-        one.options["workload"] = "lunarlander_dqn"  # of which no claim is
-    assert judged() == ["not testable here"]
-
-
-@pytest.mark.parametrize(
-    ("factors", "verdict"),
-    [
-        ([1.5, 1.6, 1.2, 1.4, 2.5], "confirmed"),
-        ([0.5] * 5, "refuted"),
-        ([0.5, 1.5, 0.9, 1.1, 1.0], "not testable here"),
-    ],
-)
-def test_model_workers_are_judged_by_real_episodes_beside_none(factors, verdict):
-    runs = []
-    for seed, factor in enumerate(factors):
-        for workers in (0, 2):
-            made = copies(1, "lock", seed, [round(100 * (factor if workers else 1))], 60.0, [480.0])
-            names = {"workload": "cartpole_dyna_q", "kind": f"W = {workers}", "model_workers": workers, "cap": 1}
-            made.options.update(names)
-            runs.append(made)
-    (claim,) = [one for one in stone_claims.verdicts(runs) if "Dyna-Q" in one.text]
-    assert claim.verdict == verdict
+        seconds = 60.0 * (seed + 1)
+        runs.append(copies(1, "lock", seed, [100], seconds, [480.0], every=1))
+        ends = [480.0 if solved else 9.0]
+        runs += [copies(2, sync, seed, [100], seconds * factor, ends) for sync in ("lock", "hogwild", "server")]
+    assert judge_one("stonesachdev.any_number_is_faster", runs, found).verdict == verdict
+    fewer = [one for one in runs if one.options["sync"] != "server"]
+    assert judge_one("stonesachdev.any_number_is_faster", fewer, found).value is None  # a kind was not run
 
 
 @pytest.mark.parametrize(
     ("model", "sac", "verdict"),
     [(1, 2, "confirmed"), (2, 1, "refuted"), (2, 2, "not testable here"), (None, 1, "refuted")],
 )
-def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, verdict):
+def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, verdict, found):
     """Solved at the n-th evaluation, None: never."""
 
     def curve(solved):
@@ -161,9 +137,30 @@ def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, v
         for seed in range(5)
         for name, solved in (("memr", model), ("sac", sac))
     ]
-    judged = {claim.text.partition(" (")[0]: claim.verdict for claim in verdicts(runs)}
-    assert judged["MEMR needs fewer environment steps than SAC"] == verdict
-    assert judged["An exponent of 0.6 is best"] == "not testable here"
+    assert judge_one("zhang2022.memr_steps", runs, found).verdict == verdict
+    assert judge_one("zhang2022.exponent_of_0_6", runs, found).value is None
+
+
+def test_batches_ahead_are_judged_by_both_algorithms(found):
+    """Twice the steps by a single algorithm are no verdict; where none solves a task there is no ratio of it."""
+
+    def judge_depths(*factors):
+        runs = [
+            run(
+                (task, f"pipelined, D = {depth}"),
+                seed,
+                0.001,
+                [9.0] * (round(factor) - 1 if depth > 1 else 0) + [480.0],
+            )
+            for task, factor in zip(("cartpole_dqn", "cartpole_ddpg"), factors, strict=True)
+            for depth in (1, 50, 200)
+            for seed in range(5)
+        ]
+        return [judge_one(f"zhang2023.{name}", runs, found).verdict for name in ("d200_hurts", "d50_is_harmless")]
+
+    assert judge_depths(2, 2) == ["confirmed", "refuted"]
+    assert judge_depths(1, 1) == ["not testable here", "confirmed"]
+    assert judge_depths(2, 1) == ["not testable here", "refuted"]
 
 
 def test_a_seed_that_is_not_solved_counts_as_beyond_its_last_evaluation():
@@ -191,7 +188,7 @@ def test_an_interval_holds_what_spreads_and_few_seeds_have_none():
 def step(seconds, batch, learners=1, period=None, width=0.01, average=10e-6):
     """The record of a gradient step by learners alone, whose samples spread by a share."""
     own = {} if period is None else {"sync": "local", "period": period}
-    return made_up(
+    return make_timed(
         seconds,
         primitive=learning_runs.STEP_PRIMITIVE,
         contestant="dense",
@@ -218,14 +215,6 @@ def test_a_scaling_factor_stands_by_those_of_the_formulas():
     assert (five["exact"], five["printed"]) == pytest.approx((100 / (60 + 2) / 2, 1 / (1 + 2 * 10 / 500)))
 
 
-CLOSE, SHAPE, LAW = "is close to 1", "rises with H and with B", "what Eq. 5.6 gives"
-
-
-def judged(found):
-    claims = {claim.text: claim.verdict for claim in verdicts(found)}
-    return [next(verdict for text, verdict in claims.items() if part in text) for part in (CLOSE, SHAPE, LAW)]
-
-
 def steps_of(factors):
     """Records with these factors by (B, H); half a batch takes half the time, and an average none."""
     batches = {batch for batch, _ in factors}
@@ -235,9 +224,15 @@ def steps_of(factors):
     return found + [step(batch * 1e-6 / 2 / factor, batch, 2, period, average=0.0) for (batch, period), factor in pairs]
 
 
-def test_factors_of_learners_alone_judge_what_the_dissertation_says_of_them():
-    assert judged([]) == ["not testable here"] * 3
+def test_factors_of_learners_alone_judge_what_the_dissertation_says_of_them(found):
+    def judged(factors):
+        names = ("factor_near_one", "factor_rises", "eq_5_6_is_met")
+        return [judge_one(f"zhang2022.{name}", steps_of(factors), found).verdict for name in names]
+
     rising = {(64, 1): 0.5, (64, 25): 0.7, (8192, 1): 0.9, (8192, 25): 0.97}
-    assert judged(steps_of(rising)) == ["confirmed", "confirmed", "refuted"]  # an average takes no time by the formula
-    assert judged(steps_of({**rising, (64, 25): 0.4, (8192, 25): 0.8})) == ["refuted", "refuted", "refuted"]
-    assert judged(steps_of(dict.fromkeys(rising, 0.99))) == ["confirmed", "not testable here", "confirmed"]
+    assert judged({}) == ["not testable here"] * 3
+    assert judged(rising) == ["confirmed", "confirmed", "refuted"]  # an average takes no time by the formula
+    met = judge_one("zhang2022.eq_5_6_is_met", steps_of(rising), found)
+    assert "cells 4; median error 0.4286; largest 1" in met.evidence  # 1 / 0.7 - 1, and 1 / 0.5 - 1
+    assert judged({**rising, (64, 25): 0.4, (8192, 25): 0.8}) == ["refuted", "refuted", "refuted"]
+    assert judged(dict.fromkeys(rising, 0.99)) == ["confirmed", "not testable here", "confirmed"]

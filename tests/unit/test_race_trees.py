@@ -262,7 +262,8 @@ def test_best_and_recommend_share_the_cached_races(tmp_path, clock, monkeypatch,
     dse.best(1_000_000, 512, threads=1)
     assert clock.made == [*(tmp_path / "results").rglob(race_trees.FILE)] == []
     (race,) = read_file(race_trees.file_of_races("here"))
-    assert race in reports._read(RESULTS, "here")[0]
+    asked = reports._parser().parse_args(["--results", str(RESULTS), "--machine", "here"])
+    assert race in reports._read(asked).records
     assert race.utc == json.loads(capsys.readouterr().out)["choice"]["race"]["utc"]
 
 

@@ -1,6 +1,7 @@
 """Tests of intervals, floors, verdicts and choices, on samples whose truth is known."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -206,3 +207,18 @@ def test_a_front_is_what_nothing_beats_and_the_first_of_equals(seed):
         )
     ]
     assert stats.front_of(points) == expected
+
+
+def timed(samples):
+    return SimpleNamespace(samples_seconds=samples, seconds=float(np.median(samples)) if samples else 7.0)
+
+
+def test_readings_of_the_same_calls_are_resampled_together():
+    calls = [timed([1.0, 2.0, 3.0] * 5), timed([10.0, 20.0, 30.0] * 5)]
+    together, apart = (stats.interval_of(lambda one, other: other / one, calls, seeds) for seeds in ((0, 0), ()))
+    assert together == (10.0, 10.0, 10.0)
+    assert apart[1] < apart[0] == 10 < apart[2]
+    middle, low, high = stats.interval_of(lambda one, other: other / one, [calls[0], timed([])])
+    assert middle == 3.5
+    assert math.isnan(low)
+    assert math.isnan(high)

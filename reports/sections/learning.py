@@ -1,0 +1,194 @@
+"""Learning curves: uniform against prioritized replay, batches sampled ahead, copies of the loop, model rollouts."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+
+import pandas as pd
+
+from dse import learning_runs
+from dse.learning_runs import ALL_METRICS, FIGURES, figures_of, label_kind, write_figures, write_metrics
+from impls.files import list_files
+
+from ..figure import Figure, Section, Table
+from ..frame import Data
+
+STEPS = "environment steps"
+COPIED = {"episodes": "episodes until solved", "minutes": "minutes until solved"}
+REACHED = {"per_second": "gradient steps/s", "m_test_mean": "return of the trained policy"}
+ROLLOUTS = {"alpha": "MEMR: return by priorities", "segments": "MEMR: return by segments"}
+SOURCE = ["machine", "commit", "utc", "source"]
+NAMES = "workload kind seed presampled library actor_nodes count transport model_workers learners arrangement processes"
+OPTIONS = [f"o_{name}" for name in [*NAMES.split(), "sync", "every"]]
+POINT = [*SOURCE, "panel", "kind", "seed", "x", "value", "x_label"]
+
+
+def read_curves(data: Data) -> pd.DataFrame:
+    """Read every evaluation of the serial runs that machines keep, a row each.
+
+    ``best``: the highest mean return of an evaluation so far. ``solved_steps``: NaN for a run that was not solved.
+    """
+    parts = [pd.DataFrame(columns=["machine", "workload", "learner", "step", "best", "replay", "seed"])]
+    for path in list_files(data.results, "*/training/*/*/summary.json"):
+        curve = path.with_name("curve.csv")
+        run = {"learner": "torch", **json.loads(path.read_text(encoding="utf-8"))}
+        kept = {name: run.get(name) for name in "workload learner alpha seed utc solved_at test_mean".split()}
+        kept |= {"solved_steps": run.get("sample_efficiency"), "replay": "prioritized" if run["alpha"] else "uniform"}
+        kept |= {"machine": path.parents[3].name, "commit": None, "source": "measured"}
+        if curve.is_file():
+            parts.append(pd.read_csv(curve).assign(**kept, best=lambda rows: rows["mean_score"].cummax()))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+def compare_replays(data: Data) -> pd.DataFrame:
+    """Select the curves of workloads that learned with both replays, by the learner with the most of them."""
+    rows = read_curves(data)
+    rows = rows[rows.groupby(["machine", "workload", "learner"])["replay"].transform("nunique") > 1]
+    usual = rows.groupby(["machine", "workload"])["learner"].transform(lambda names: names.value_counts().index[0])
+    rows = rows[rows["learner"] == usual]
+    return rows.assign(y_label=[f"best return (solved: {value:,g})" for value in rows.get("solved_at", [])])
+
+
+CURVES = Figure(
+    "training_curves", "Does prioritized replay learn faster than uniform replay?", "step", "best", hue="replay",
+    make=compare_replays, panels=("workload",), kind="curve", own_axes=True, labels=(STEPS, ""),
+    reading="Median and quartiles over seeds; a run keeps the weights of its best evaluation.",
+    command="python -m impls.training train NAME --alpha 0 --out results/KEY/training/NAME/alpha0-seed0",
+)  # fmt: skip
+
+
+def say_which_learns_faster(data: Data) -> str:
+    """Compare the environment steps until solved of both replays by a rank test; a run not solved comes last."""
+    from scipy.stats import mannwhitneyu  # noqa: PLC0415  # heavy
+
+    said = []
+    for workload, part in data.select(CURVES).groupby("workload"):
+        runs = part.drop_duplicates(["replay", "seed"])
+        until = runs["solved_steps"].astype(float).fillna(float("inf")).groupby(runs["replay"])
+        median, seeds = until.median().map("{:,.0f}".format).replace("inf", "more than all"), until.size()
+        p_value = mannwhitneyu(*(steps for _, steps in until)).pvalue
+        said.append(
+            f"{workload}: {seeds['prioritized']} prioritized runs took a median of {median['prioritized']} {STEPS} to "
+            f"be solved, {seeds['uniform']} uniform runs {median['uniform']}; the difference "
+            f"{'is no chance' if p_value < 0.05 else 'may be chance'} (rank test, p = {p_value:.2g})."
+        )
+    return " ".join(said)
+
+
+def select_runs(data: Data) -> pd.DataFrame:
+    """Select the newest run of each machine, workload, kind and seed."""
+    runs = data.frame[data.frame["primitive"] == learning_runs.PRIMITIVE]
+    return runs.reindex(columns=[*SOURCE, *OPTIONS, *REACHED, "record"]).drop_duplicates(
+        ["machine", *OPTIONS[:3]], keep="last"
+    )
+
+
+def list_depths(data: Data) -> pd.DataFrame:
+    """List the rate and the final return of runs with one learner, by the batches D that are sampled ahead."""
+    runs = select_runs(data).query("o_learners == 1 and o_count != o_count and o_transport == 'shared'")
+    runs = runs[runs["o_arrangement"].isin(["apart", "pipelined"])]
+    several = runs.groupby(["machine", "o_workload"])["o_presampled"].transform("nunique") > 1
+    return _list_values(runs[several].rename(columns=REACHED), "o_workload", "o_presampled", REACHED)
+
+
+def _list_values(runs: pd.DataFrame, kind: str, x: str, panels: Mapping[str, str]) -> pd.DataFrame:
+    """Return a row for each of several columns of runs: ``panel`` names the column, ``value`` is its value."""
+    rows = runs.rename(columns={kind: "kind", x: "x", "o_seed": "seed"})
+    return rows.melt([*SOURCE, "kind", "seed", "x"], list(panels.values()), "panel").dropna(subset="value")
+
+
+def list_copies(data: Data) -> pd.DataFrame:
+    """List copies of the loop and workers of a model by the figures of [StoneSachdev], over seeds."""
+    reached = select_runs(data).groupby("machine")["record"].agg(lambda runs: write_figures(figures_of(list(runs))))
+    rows = [(machine, *row) for machine, rows in reached.items() for row in rows]
+    return pd.DataFrame(rows, columns=["machine", "copies", "seeds_solved", *FIGURES])
+
+
+def _draw_copies(data: Data) -> pd.DataFrame:
+    """Select copies of the workload with most runs, at the interval k of averages that most numbers of copies have."""
+    runs = select_runs(data).query("o_arrangement == 'copies' and o_model_workers != o_model_workers")
+    runs = runs[runs["o_workload"] == next(iter(runs["o_workload"].value_counts().index), "")]
+    reached = [figures_of([record]).popitem()[1] for record in runs["record"]]
+    values = {text: [next(iter(figures[name].values())).number for figures in reached] for name, text in COPIED.items()}
+    runs, is_single = runs.assign(**values), runs["o_processes"] == 1
+    usual = runs[~is_single].groupby("o_every")["o_processes"].nunique().sort_values().index[-1:]
+    several = runs[~is_single & runs["o_every"].isin(usual)]
+    starts = [runs[is_single].assign(o_sync=sync) for sync in several["o_sync"].unique()]  # of each line
+    return _list_values(pd.concat([several, *starts]), "o_sync", "o_processes", COPIED)
+
+
+def _draw_rollouts(data: Data) -> pd.DataFrame:
+    """Select the best return so far of MEMR, by the exponent of its priorities and by segments of its rollouts."""
+    parts = []
+    for _, run in select_runs(data).query("o_workload == 'pendulum_memr'").iterrows():
+        points = pd.DataFrame(run["record"].metrics["points"], columns=["x", "updates", "seconds", "value"])
+        interval, changed = run["record"].metrics["interval"], run["o_kind"].removeprefix("serial").strip(", ")
+        points = points.assign(x=points["x"] // interval * interval, value=points["value"].cummax(), x_label=STEPS)
+        points = points.assign(**run[SOURCE], kind=changed or "as shipped", seed=run["o_seed"])
+        parts += [points.assign(panel=text) for name, text in ROLLOUTS.items() if not changed or name in changed]
+    return pd.concat(parts) if parts else pd.DataFrame(columns=POINT)
+
+
+def list_copies_and_rollouts(data: Data) -> pd.DataFrame:
+    """List what copies of the loop gain, and what priorities and segments of model rollouts gain."""
+    rows = pd.concat([_draw_copies(data), _draw_rollouts(data)]).reindex(columns=POINT)
+    rows["x_label"] = rows["x_label"].fillna("copies of the loop")
+    return rows.assign(panel=pd.Categorical(rows["panel"], [*COPIED.values(), *ROLLOUTS.values()]))
+
+
+def list_kinds(data: Data, column: str = "") -> pd.DataFrame:
+    """List what each kind of run reached: seeds solved, and medians over seeds with their 95 % intervals.
+
+    ``column``: an option; only runs that have it, and plain runs of the same workloads.
+    """
+    runs, rows = select_runs(data), []
+    if column:
+        tasks, plain = runs[runs[column].notna()]["o_workload"], runs["o_kind"].isin(["serial", "apart"])
+        runs = runs[runs[column].notna() | runs["o_workload"].isin(tasks) & plain]
+    for machine, part in runs.groupby("machine"):
+        placed = [run for run in part["record"] if "cores" in (run.metrics.get("report") or ())]
+        labels = {run.options["kind"]: label_kind(run) for run in placed}
+        for (workload, kind), metrics in learning_runs.metrics_of(list(part["record"])).items():
+            rows.append((machine, workload, labels.get(kind, kind), *write_metrics(metrics, ALL_METRICS)))
+    units = [f"{name}{unit and f' ({unit})'}" for name, (unit, _) in ALL_METRICS.items()]
+    return pd.DataFrame(rows, columns=["machine", "workload", "kind", "seeds_solved", *units])
+
+
+def list_serial_runs(data: Data) -> pd.DataFrame:
+    """List the serial runs that machines keep, a row each."""
+    columns = ["machine", "workload", "learner", "alpha", "seed", "step", "best", "test_mean", "solved_steps"]
+    return read_curves(data).drop_duplicates(columns[:5], keep="last").reindex(columns=columns)
+
+
+RUN, SEEDS = "python -m benchmarks run learning", "Median and quartiles over seeds"
+SECTIONS = (
+    Section(
+        "Does prioritized replay learn faster?",
+        "A run is solved at the first evaluation whose mean return reaches the workload's threshold.",
+        says=say_which_learns_faster,
+        figures=(
+            CURVES,
+            Figure(
+                "learning_depths", "What do batches sampled ahead gain and cost?", "x", "value", make=list_depths,
+                hue="kind", panels=("panel",), kind="curve", own_axes=True, labels=("batches sampled ahead D", ""),
+                reading=f"{SEEDS}. D batches are drawn before the priorities of the batches in front of them are "
+                "known. Compare [Zhang2023, Fig. 10].", command=RUN,
+            ),
+            Figure(
+                "learning", "What do copies of the loop and model rollouts gain?", "x", "value", hue="kind",
+                make=list_copies_and_rollouts, panels=("panel",), kind="curve", own_axes=True, labels=("", ""),
+                reading=f"{SEEDS}; a return is the best so far, a run that was not solved counts as far as it got. "
+                "Copies share the cores, and update weights under a lock, without one (hogwild) or through a server "
+                "[StoneSachdev]. MEMR: model rollouts stored in segments [Zhang2022, Fig. 3.6].",
+                command=f"{RUN} --only copies; {RUN} --only memr",
+            ),
+        ),
+        tables=(
+            Table("runs", "Every kind of run: seeds solved, steps until solved, rates", list_kinds),
+            Table("serial_runs", "Every serial run that a machine keeps", list_serial_runs),
+            Table("library_runs", "Runs by other libraries", partial(list_kinds, column="o_library")),
+            Table("node_runs", "Runs over several nodes", partial(list_kinds, column="o_actor_nodes")),
+            Table("copies", "Copies of the loop by the figures of [StoneSachdev]", list_copies),
+        ),
+    ),
+)  # fmt: skip
