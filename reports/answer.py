@@ -109,12 +109,13 @@ def _find_fastest(data: Data) -> tuple[str, str]:
     races = [record for record in data.own if record.primitive == "race" and record.median_seconds]
     if races:
         last = races[-1]
-        first, *others = last.metrics["race"]["rows"]
+        race = last.metrics["race"]
+        first, raced = race["rows"][0], race["candidates"] - race["excluded"]
         tree, ns = write_tree(label_of(configuration_of(first))), 1e9 * last.seconds / last.batch
         asked = f"N = {last.capacity:,}, B = {last.batch:,}"
         time = f"{write_number(ns)} ns per element for a draw and an update ({asked})"
         says = f"Fastest on machine {data.machine}: {tree}, {time}."
-        return says, f"It raced against {len(others)} other trees on {last.utc[:10]} (measured)."
+        return says, f"{raced} candidates raced on {last.utc[:10]} (measured)."
     cores = int(data.own[-1].machine.get("cores", 1)) if data.own else 1
     if not list_shapes(data):
         return "No tree was timed on this machine yet.", "This does it: python -m benchmarks sweep --preset quick."
