@@ -110,7 +110,7 @@ def _find_fastest(data: Data) -> tuple[str, str]:
     if races:
         last = races[-1]
         race = last.metrics["race"]
-        first, raced = race["rows"][0], race["candidates"] - race["excluded"]
+        first, raced = race["rows"][0], race.get("candidates", len(race["rows"])) - race.get("excluded", 0)
         tree, ns = write_tree(label_of(configuration_of(first))), 1e9 * last.seconds / last.batch
         asked = f"N = {last.capacity:,}, B = {last.batch:,}"
         time = f"{write_number(ns)} ns per element for a draw and an update ({asked})"

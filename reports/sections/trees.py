@@ -53,7 +53,7 @@ def list_races(data: Data) -> pd.DataFrame:
             {
                 **time,
                 "slower by (%)": behind,
-                "candidates": len(names),
+                "candidates": race.get("candidates", len(names)) - race.get("excluded", 0),
                 "ending": race["ending"],
                 "day": record.utc[:10],
             }

@@ -26,6 +26,9 @@ def test_new_leaves_all_fall_into_one_bank_of_contiguous_leaves():
     banks = fpga.list_banks(DATA).set_index(["banking", "buffer", "B"])["busiest bank / even share"]
     assert banks["contiguous", "B new leaves inserted", 256] == 32
     assert banks["interleaved", "B new leaves inserted", 256] == 1
+    newest = "newest 5 % at the maximum, rest uniform"  # all of a bank at 1, of a mean of 0.05 + 0.95 / 2
+    assert banks["contiguous", newest, 16_384] == pytest.approx(1 / 0.525, rel=0.02)
+    assert banks["contiguous", "buffer 10 % full", 16_384] == pytest.approx(10, rel=0.02)
 
 
 def test_panels_add_the_draw_to_the_update():

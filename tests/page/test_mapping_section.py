@@ -64,7 +64,9 @@ def test_fastest_rates_are_by_the_learners_device(tmp_path, monkeypatch):
 
 
 def test_a_pair_is_rated_with_its_best_storage(monkeypatch):
-    problem = types.SimpleNamespace(options={"learner": [types.SimpleNamespace(seconds=each) for each in (0.1, 0.5)]})
+    problem = types.SimpleNamespace(
+        options={"learner": [types.SimpleNamespace(seconds=seconds) for seconds in (0.1, 0.5)]}
+    )
     rates = {("G", "C", "C", storage): hz for storage, hz in zip("CGF", (3.0, 5.0, 4.0), strict=True)}
     monkeypatch.setattr(mapping, "list_printed", lambda quotes: {("pong_dqn", 64): {"G-C-G": 1.0, "C-C-C": 2.0}})
     monkeypatch.setattr(mapping, "pose_problem", lambda *asked: problem)
