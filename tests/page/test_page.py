@@ -200,7 +200,7 @@ def test_the_first_screen_says_the_fastest_tree_of_the_records():
         {"contestant": name, "fanout": k, "threads": 1, "options": []} for name, k in (("numba", k), ("flat", 1))]}})
         for at, ns, k in ((3, 12, 4), (2, 99, 32))]  # fmt: skip
     answer = make_answer(data_of(*sweep(), *races))
-    assert "numba, K = 4" in answer.says and "12 ns" in answer.says and " 1 other " in answer.beside
+    assert "numba, K = 4" in answer.says and "12 ns" in answer.says and "2 candidates " in answer.beside
 
 
 def test_of_a_race_the_winner_and_the_next_are_listed():
