@@ -43,18 +43,17 @@ PARTS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
     "learner": (("learner", "step", True),),
 }
 """Parts of a training step: their records by contestant and op, and whether they handle a batch."""
-STEP = ["loop", "what", "us", "machine", "commit", "utc", "source"]
 OURS = ("numba", "numpy", "cumsum", "python", "fpga", "flat", "cupy")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The first screen in words: ``says`` is the answer, ``beside`` what it means, ``command`` the line to paste."""
+    """The first screen in words: ``says`` is the answer, ``means`` what it means, ``command`` the line to paste."""
 
     title: str
     about: str
     says: str
-    beside: str
+    means: str
     command: str
     source: str
     words: tuple[tuple[str, str], ...]
@@ -64,14 +63,14 @@ def make_answer(data: Data) -> Answer:
     """Make the first screen's sentences: the last race of trees on this machine, or else what its records say."""
     machine = data.own[-1].machine if data.own else {}
     cpu, cores = machine.get("cpu", "an unknown CPU"), machine.get("cores", "?")
-    says, beside = _find_fastest(data)
-    beside = f"{beside} {_describe_share(data)}".strip()
+    says, means = _find_fastest(data)
+    means = f"{means} {_describe_share(data)}".strip()
     command = f"python -m dse recommend --capacity {choose_shape(data)[0]} --batch {choose_shape(data)[1]}"
     floor, pairs = data.noise
     noise = f" A cell timed twice differs by up to {floor:.0%} ({pairs} pairs)." if pairs else ""
     source = f"Machine {data.machine}: {cpu}, {cores} cores.{noise}"
     title = "K-ary sum trees for prioritized replay: which is the fastest?"
-    return Answer(title, ABOUT, says, beside, command, source, tuple(WORDS.items()))
+    return Answer(title, ABOUT, says, means, command, source, tuple(WORDS.items()))
 
 
 def _describe_share(data: Data) -> str:

@@ -23,6 +23,7 @@ from dse.platforms.checkout import read_races
 from dse.race_trees import file_of_races
 from dse.records import SENTINEL, NoRecordsError, Record, in_order, text_of, twins
 
+from .claims.judge import PooledError
 from .figure import Figure
 
 AGAIN = "_again"  # ends the primitive of a cell's second timing in a run
@@ -40,13 +41,9 @@ BY_LEARNER = ("actor", "forward", "inference", "learner", "loop", "parallel_lear
 """Parts of a training system that either learner makes; by torch's where a record does not say so."""
 
 
-class PooledError(Exception):
-    """A figure would draw several cells at one point."""
-
-
 @dataclass(frozen=True)
 class Data:
-    """What a page is made of: the folder of ``results``, the ``machine`` it is about, and the ``records`` of all."""
+    """Records of a page: the folder of ``results``, the page's ``machine``, and the ``records`` of all machines."""
 
     results: Path
     machine: str
@@ -93,7 +90,7 @@ class Data:
                 return rows
             for column, values in wanted.items():
                 rows = rows[rows[column].isin(list(values))] if column in rows else rows
-            if "machine" in rows and not figure.of_all_machines:
+            if "machine" in rows:
                 enough = rows.groupby("machine")[figure.x].transform("nunique") >= figure.least_points
                 rows = self.nearest(rows[enough])
         except NoRecordsError:
@@ -153,7 +150,8 @@ def make_frame(records: Iterable[Record]) -> pd.DataFrame:
     kept = [record for record in kept if not record.primitive.endswith(AGAIN)]
     if not kept:
         return pd.DataFrame(columns=["machine", "primitive", "record"])
-    frame = pd.DataFrame([_row(record) for record in in_order(kept)]).assign(record=in_order(kept))
+    ordered = in_order(kept)
+    frame = pd.DataFrame([_row(record) for record in ordered]).assign(record=ordered)
     several = frame.groupby(["primitive", "contestant"])["dtype"].transform("nunique") > 1
     dtypes = ", " + frame["dtype"].where(several & (frame["dtype"] == "float64"), "")
     frame["name"] += dtypes.where(dtypes != ", ", "")
@@ -179,7 +177,8 @@ def _row(record: Record) -> dict[str, Any]:
     row |= {"machine": record.machine_key, "options": text_of(options), "name": name_contestant(record)}
     for unit, factor in times.items():
         row |= {unit: factor * seconds, f"{unit}_low": factor * low, f"{unit}_high": factor * high}
-    row |= {"per_second": 1 / seconds, "per_second_low": 1 / high, "per_second_high": 1 / low}
+    per_second = [1 / time if time else math.inf for time in (seconds, high, low)]
+    row |= dict(zip(("per_second", "per_second_low", "per_second_high"), per_second, strict=True))
     row |= {f"o_{name}": value for name, value in options.items()}
     return row | {f"m_{name}": value for name, value in record.metrics.items() if isinstance(value, int | float)}
 

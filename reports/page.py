@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,13 +26,8 @@ from .frame import Data
 
 HERE = Path(__file__).parent
 MOST_ROWS = 100  # of a table on the page; ``python -m reports data`` writes all
-UNAVAILABLE = (
-    RecordError,
-    PlatformError,
-    ProblemError,
-    WorkloadError,
-    ModuleNotFoundError,
-)  # what a section may lack; anything else is a fault
+UNAVAILABLE = (RecordError, PlatformError, ProblemError, WorkloadError, ModuleNotFoundError)
+"""What a part of the page may lack; any other error is a fault of ours."""
 
 
 @dataclass
@@ -48,7 +44,6 @@ class View:
     rows: Sequence[Sequence[str]] = ()
     count: int = 0
     is_open: bool = False
-    is_wide: bool = False
     missing: str = ""
     is_fault: bool = False
 
@@ -108,7 +103,7 @@ def show_section(section: Section, data: Data) -> Shown:
 
 def show_figure(figure: Figure, data: Data) -> View:
     """Draw a figure for the page, with its numbers and their source."""
-    view = View(figure.name, figure.title, reading=figure.reading, is_wide=figure.wide)
+    view = View(figure.name, figure.title, reading=figure.reading)
     with _noting(view):
         rows = data.select(figure)
         if rows.empty:
@@ -198,19 +193,23 @@ def write_cell(value: Any) -> str:
 def to_frames(data: Data, only: str = "") -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield every table and the rows of every figure by name, or the ``only`` one, with all columns and rows."""
     for name, figure in list_figures().items():
-        rows = _try(partial(data.select, figure)) if only in ("", name) else pd.DataFrame()
+        rows = _try(name, partial(data.select, figure)) if only in ("", name) else pd.DataFrame()
         kept = dict.fromkeys([*columns_of(rows, figure), *SOURCE])
         if not rows.empty:
             yield name, rows[[column for column in kept if column in rows]]
     for name, table in list_tables().items():
-        if only in ("", name) and not (rows := _try(partial(table.make, data))).empty:
+        if only in ("", name) and not (rows := _try(name, partial(table.make, data))).empty:
             yield name, rows
 
 
-def _try(make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _try(name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """Make rows; without what they need they are empty, and a line on standard error says why."""
     try:
         return make()
-    except UNAVAILABLE:
+    except NoRecordsError:
+        return pd.DataFrame()
+    except UNAVAILABLE as error:
+        print(f"without {name}: {error}", file=sys.stderr)
         return pd.DataFrame()
 
 

@@ -18,7 +18,17 @@ def spread(rows: pd.DataFrame, keys: Sequence[str], column: str, value: str = "u
     ValueError where two cells would be one.
     """
     table = rows.pivot(index=list(keys), columns=column, values=value)
-    return table.rename(columns=name.format).rename_axis(columns=None).reset_index()
+    table = table.rename(columns=name.format).rename_axis(columns=None)
+    return mark_unstable(table, rows, keys, column).reset_index()
+
+
+def mark_unstable(table: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str], column: str) -> pd.DataFrame:
+    """Add a column that lists the values of ``column`` at which a row of a table is unstable, where any is."""
+    unstable = rows[rows["status"] == "unstable"] if "status" in rows else rows[:0]
+    if unstable.empty:
+        return table
+    lists = unstable.groupby(list(keys))[column].agg(lambda values: ", ".join(dict.fromkeys(map(str, values))))
+    return table.join(lists.rename("unstable")).fillna({"unstable": ""})
 
 
 def add_speedups(rows: pd.DataFrame, keys: Sequence[str], base: str) -> pd.DataFrame:

@@ -29,14 +29,14 @@ SHOWN = 6
 
 
 class PooledError(RecordError):
-    """Several methods answer to one point of a claim, which names only one."""
+    """Several cells answer to one point, of a figure or of a claim that names one method."""
 
 
 @dataclass(frozen=True)
 class Part:
     """A value of ours with its interval, of one method or at one point.
 
-    ``printed``: the number that this part is held against, where each part has its own. ``share``: of the time at the
+    ``printed``: the number that this part is compared with, where each part has its own. ``share``: of the time at the
     largest size, how much grows, where the value is an exponent. ``is_guard``: the part can only refute.
     """
 

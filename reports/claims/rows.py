@@ -29,7 +29,7 @@ class Row:
 
     ``compute`` names a function of this package, ``module.name``, which returns our values from records or from models;
     ``given`` are its arguments. ``printed`` is the number that the document states, or names the quoted number or the
-    quoted table (``least``, ``most``). ``bound`` is what values are held against, where that is not what is printed; 1
+    quoted table (``least``, ``most``). ``bound`` is what values are compared with, where that is not what is printed; 1
     where nothing is. ``tolerance`` is relative, ``digits`` absolute. A value has parts, for each method or point;
     ``joined`` says whether every part must hold, any of them, or whether parts are readings of what is not printed,
     which must agree. ``chosen``: a parameter that is not printed was chosen so that numbers agree. ``refutes_only``:

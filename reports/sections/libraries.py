@@ -11,6 +11,7 @@ from ..answer import OURS, compare_libraries
 from ..draw import write_number
 from ..figure import BATCH, NS, Figure, Section, Table
 from ..frame import Data
+from ..tables import mark_unstable
 
 PEERS = "primitive == 'peer' and op in ('draw', 'update')"
 
@@ -22,7 +23,7 @@ def list_slowdowns(data: Data) -> pd.DataFrame:
     both = rows.groupby(["name", "batch"])["ns"].agg(["sum", "size"])
     table = both[both["size"] == 2]["sum"].unstack("batch").sort_values(rows["batch"].max())
     ratios = (table / table.loc["numba"]).add_prefix("slowdown at B = ") if "numba" in table.index else table[[]]
-    return table.add_prefix("ns at B = ").join(ratios).reset_index()
+    return mark_unstable(table.add_prefix("ns at B = ").join(ratios), rows, ["name"], "batch").reset_index()
 
 
 def list_accuracy(data: Data) -> pd.DataFrame:

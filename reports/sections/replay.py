@@ -81,7 +81,7 @@ def compare_buffers(data: Data) -> pd.DataFrame:
     sums = pd.DataFrame({name: _slow_down(own, ours) for name, own in records.items() if ours}).T
     sums.columns = ["us of " + " + ".join(SUMMED), "slowdown", "slowdown_low", "slowdown_high"][: len(sums.columns)]
     table = table.join(sums, on="strategy")
-    return table.sort_values(table.columns[-1 if sums.empty else -4], ignore_index=True)
+    return table if sums.empty else table.sort_values(sums.columns[0], ignore_index=True)
 
 
 def _slow_down(own: list[Record], ours: list[Record]) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from dse.times.tree_times import family_of
 from ..draw import write_number
 from ..figure import BATCH, FANOUT, LEAVES, NS, Figure, Section, Table
 from ..frame import Data
+from ..tables import mark_unstable
 
 SWEEP = "python -m benchmarks sweep --preset quick"
 GPU = "make gpu, on a machine with a CUDA device"
@@ -70,7 +71,8 @@ def list_trees(data: Data) -> pd.DataFrame:
     table = rows.pivot_table(index=["contestant", "source"], columns=["op", "capacity"], values="ns")
     table.columns = [f"{op}, N = {capacity:,} (ns)" for op, capacity in table.columns]
     data.used.append(rows)
-    return table.reset_index()
+    rows = rows.assign(what=rows["op"] + " at N = " + rows["capacity"].map("{:,}".format))
+    return mark_unstable(table, rows, list(table.index.names), "what").reset_index()
 
 
 def best_fanouts(data: Data) -> pd.DataFrame:

@@ -171,7 +171,7 @@ def test_the_parts_of_a_step_and_the_rest_add_up_to_the_whole():
     for learner, us in wanted.items():
         assert list(parts.loc[f"cartpole_dqn, {learner}", names]) == pytest.approx(us)
     assert sum(wanted["torch"]) == PARTS["loop", "step"]
-    assert "0.44 % to 0.89 %" in make_answer(data).beside  # 4 of 900, and of 450
+    assert "0.44 % to 0.89 %" in make_answer(data).means  # 4 of 900, and of 450
     rows = data.select(FIGURES["step"])
     axes = axes_of(rows, FIGURES["step"])
     loops = [label.get_text().partition(", ")[2] for label in axes.get_yticklabels()]
@@ -194,13 +194,13 @@ def test_a_curve_is_the_median_of_its_seeds():
 
 def test_the_first_screen_says_the_fastest_tree_of_the_records():
     answer = make_answer(data_of(*sweep()))
-    assert f"K = {BEST_FANOUT}" in answer.says and "measured" in answer.beside.lower()
-    assert "benchmarks sweep" in make_answer(data_of(*peers())).beside
+    assert f"K = {BEST_FANOUT}" in answer.says and "measured" in answer.means.lower()
+    assert "benchmarks sweep" in make_answer(data_of(*peers())).means
     races = [record(ns, primitive="race", utc=f"2026-01-0{at}T03:04:05+00:00", metrics={"race": {"rows": [
         {"contestant": name, "fanout": k, "threads": 1, "options": []} for name, k in (("numba", k), ("flat", 1))]}})
         for at, ns, k in ((3, 12, 4), (2, 99, 32))]  # fmt: skip
     answer = make_answer(data_of(*sweep(), *races))
-    assert "numba, K = 4" in answer.says and "12 ns" in answer.says and "2 candidates " in answer.beside
+    assert "numba, K = 4" in answer.says and "12 ns" in answer.says and "2 candidates " in answer.means
 
 
 def test_of_a_race_the_winner_and_the_next_are_listed():
