@@ -22,8 +22,9 @@ class Figure:
     ``holds``: columns that are kept at their usual value (``frame.USUAL``, or the one that is given), or the nearest
     that was measured. ``kind``: "line"; "bar", a bar a value of ``x``, the shortest first; "stack", bars of the parts
     in ``part``; "curve", the median of all rows at each x with its quartiles. ``log``: logarithmic x and y.
-    ``reading``: how to read it. ``command``: what measures it; "" where it is computed. ``own_axes``: panels show different quantities, which columns ``x_label`` and ``y_label`` may name; an
-    axis is logarithmic where its values span many times.
+    ``reading``: how to read it. ``command``: what measures it; "" where it is computed. ``own_axes``: panels show
+    different quantities, which columns ``x_label`` and ``y_label`` may name; an axis is logarithmic where its values
+    span many times.
     """
 
     name: str

@@ -68,7 +68,7 @@ def describe_libraries(data: Data) -> str:
     ratio, fast = theirs["ns"] / ours["ns"], f"{write_number(ours['ns'])} ns per element"
     low, high = theirs["ns_low"] / ours["ns_high"], theirs["ns_high"] / ours["ns_low"]
     return (
-        f"The fastest tree of a library, {theirs['name']}, takes {ratio:.2g} times as long [{low:.2g}, {high:.2g}] as "
+        f"The fastest tree of a library, {theirs['name']}, has a slowdown of {ratio:.2g} [{low:.2g}, {high:.2g}] over "
         f"{ours['name']} ({fast}), at N = {ours['capacity']:,} and B = {ours['batch']:,}.{_list_losses(data)}"
     )
 
@@ -86,7 +86,7 @@ LOOPS = "primitive == 'loop_peer' and op == 'clean' and (o_environments != o_env
 SECTIONS = (
     Section(
         "How fast are other libraries?",
-        "Every tree holds the same priorities and is timed in one run, in turns; ours stand among them.",
+        "Every tree holds the same priorities and is timed in one run, interleaved; ours stand among them.",
         figures=(
             Figure(
                 "peers_batch", "How does time per element fall with the batch?", "batch", where=PEERS, hue="name",

@@ -97,7 +97,7 @@ def say_speedups(data: Data) -> str:
 SECTIONS = (
     Section(
         "Our replay inside other libraries",
-        "Each library runs its own code on its own replay and on ours, in turns in one process on one core.",
+        "Each library runs its own code on its replay and on ours, interleaved in one process on one core.",
         figures=(
             Figure(
                 "plugins", "How long does a library's step take on its own replay and on ours?", "step", "us",

@@ -147,7 +147,7 @@ def name_best_locks(data: Data) -> str:
     )
     for where, tied, factor in ranked:
         is_tie = GLOBAL in tied
-        gain = f"{' and '.join(tied)}: {factor} times as fast as"
+        gain = f"{' and '.join(tied)}: a speedup of {factor} over"
         fast = "no correct strategy is shown to be faster than" if is_tie else gain
         said.append(f"{where}, {fast} one global lock.")
     return " ".join(said)

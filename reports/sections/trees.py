@@ -191,7 +191,7 @@ SECTIONS = (
             Table("races", "What raced on this machine, and won", list_races),
             Table("trees", "Each tree's time per element", list_trees),
             Table("best_fanouts", "The fastest fanout of every N and B", best_fanouts),
-            Table("cost_model", "A model of time, held against cells that it was fitted without", validate_cost_model),
+            Table("cost_model", "A model of time, validated against cells it was not fitted to", validate_cost_model),
             Table("fanout_regrets", "What the model's fanout costs, and K = 16, beside the fastest", list_regrets),
         ),
     ),

@@ -21,8 +21,9 @@ from reports.__main__ import main
 from reports.answer import compare_libraries, divide_step, make_answer
 from reports.figure import Figure, Section, Table
 from reports.frame import Data, PooledError, make_frame
+from reports.sections.libraries import list_slowdowns
 from reports.sections.trees import list_races
-from tests.made import alter
+from tests.made import alter, make_timed
 from tests.page_records import BEST_FANOUT, KEY, LIBRARIES, PARTS, peers, record, step, sweep, write
 
 FIGURES = page.list_figures()
@@ -215,6 +216,19 @@ def test_of_a_race_the_winner_and_the_next_are_listed():
     (row,) = list_races(data_of(*races)).to_dict("records")
     assert (row["time"], row["time_low"], row["time_high"]) == pytest.approx((1, 0.9, 2))
     assert row["slower by (%)"] == pytest.approx(20) and "K = 8" in row["next"] and "K = 16" in row["winner"]
+
+
+def test_a_table_that_spreads_times_lists_the_unstable_ones():
+    found = [alter(found, status="unstable") if (found.contestant, found.batch) == ("numba", 128) else found
+             for found in peers()]  # fmt: skip
+    table = list_slowdowns(data_of(*found)).set_index("name")
+    assert table["unstable"].to_dict() == dict.fromkeys(LIBRARIES, "") | {"numba": "128"}
+    assert "unstable" not in list_slowdowns(data_of(*peers()))
+
+
+def test_a_time_of_0_is_an_infinite_rate():
+    frame = make_frame([make_timed(0.0, primitive="p", contestant="c", op="o", capacity=1, batch=1)])
+    assert frame["per_second"].tolist() == [float("inf")]
 
 
 class Reader(html.parser.HTMLParser):

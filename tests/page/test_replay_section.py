@@ -65,7 +65,7 @@ def test_times_with_most_members_are_divided_by_those_of_one_global_lock():
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ({"global": 20, "two_lock_checked": 10, "banked": 30, "none": 5}, "two_lock_checked: 2.00 ["),
+        ({"global": 20, "two_lock_checked": 10, "banked": 30, "none": 5}, "two_lock_checked: a speedup of 2.00 ["),
         ({"global": 20, "two_lock_checked": 20.1}, "no correct strategy"),
     ],
 )
