@@ -53,7 +53,8 @@ CURVES = Figure(
     "training_curves", "Does prioritized replay learn faster than uniform replay?", "step", "best", hue="replay",
     make=compare_replays, panels=("workload",), kind="curve", own_axes=True, labels=(STEPS, ""),
     reading="Median and quartiles over seeds; a run keeps the weights of its best evaluation.",
-    command="python -m impls.training train NAME --alpha 0 --out results/KEY/training/NAME/alpha0-seed0",
+    command="python -m impls.training train cartpole_dqn --alpha 0 "
+    "--out results/KEY/training/cartpole_dqn/alpha0-seed0",
 )  # fmt: skip
 
 
