@@ -56,11 +56,16 @@ Reached = dict[Key, dict[str, dict[int, Value]]]
 
 
 def latest(measurements: Sequence[Record]) -> list[Record]:
-    """Return the runs that ended, of each workload, kind and seed the latest, in the order of kinds and seeds."""
-    kept = {}
+    """Return the runs that ended, of each workload, kind and seed the latest, in the order of kinds and seeds.
+
+    A run that was evaluated more often stands before a later one: it tells more precisely when the run was solved.
+    """
+    kept: dict[Any, Record] = {}
     for record in in_order(measurements):
         if record.primitive == PRIMITIVE and record.median_seconds is not None:
-            kept[tuple(record.options[name] for name in ("workload", "kind", "seed"))] = record
+            key = tuple(record.options[name] for name in ("workload", "kind", "seed"))
+            if key not in kept or record.metrics["interval"] <= kept[key].metrics["interval"]:
+                kept[key] = record
     first = {key[1]: at for at, key in reversed(list(enumerate(kept)))}
     return [kept[key] for key in sorted(kept, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
 

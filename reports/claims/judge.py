@@ -19,7 +19,7 @@ Verdict = Literal["confirmed", "refuted", "adds up", "consistent", "not testable
 VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "adds up", "consistent", "not testable here")
 UNTESTED: Verdict = "not testable here"
 NEARLY_LINEAR = 0.8
-"""Where an exponent of 1 fits, growth counts as linear if no exponent up to this fits too."""
+"""Growth counts as linear if every exponent that fits lies above this, as slower if every one lies below."""
 HALF = 0.5
 """The least share of the time at the largest size that must grow."""
 ROUNDED = 1000
@@ -195,8 +195,8 @@ def _give_verdict(row: Row, found: Finding | None, bounds: Sequence[tuple[float,
 def _place(row: Row, part: Part, least: float, most: float) -> tuple[bool, bool]:
     """Tell whether a part's whole interval is as the claim says, and whether all of it is otherwise."""
     if row.rule in SHAPES:
-        linear = part.low > NEARLY_LINEAR and part.high >= 1 and part.share >= HALF
-        slower = part.high < 1 or part.share < HALF
+        linear = part.low > NEARLY_LINEAR and part.share >= HALF
+        slower = part.high < NEARLY_LINEAR or part.share < HALF
         return (linear, slower) if row.rule == "linear" else (slower, linear)
     inside = least <= part.low and part.high <= most
     if row.rule in ("above", "below"):
@@ -218,7 +218,10 @@ def _find_nearest(row: Row, parts: Sequence[Part], bounds: Sequence[tuple[float,
 def _tell_rule(row: Row, printed: Quoted, shown: Part | None) -> str:
     """Say what confirms a claim; its opposite refutes it, and an interval with the bound inside leaves it open."""
     if row.rule in ("not_run", *SHAPES):
-        return {"linear": "exponent of growth 1", "sublinear": "exponent of growth below 1"}.get(row.rule, "not run")
+        near = f"{NEARLY_LINEAR:g}, or less than half of the time grows"
+        return {"linear": f"exponent of growth above {NEARLY_LINEAR:g}", "sublinear": f"exponent below {near}"}.get(
+            row.rule, "not run"
+        )
     own, slack = shown.printed if shown else None, row.digits or row.tolerance
     known = (row.bound, own, row.find_printed(printed), 1.0)
     number = _tell_number(next(number for number in known if number is not None))

@@ -20,21 +20,27 @@ def compare_kinds(data: Data, metric: str, pairs: Sequence[Sequence[str]]) -> Fi
     """Compute the ratio of what one kind of runs needs to what another needs, in the median over seeds.
 
     ``pairs``: workload, own kind, other kind, and the workload of that where it is another. What was not solved is
-    infinite. None where a pair was not run, or no pair by enough seeds.
+    infinite. Runs are compared only where both kinds were evaluated after every so many environment steps. None where a
+    pair was not run, or no pair by enough seeds.
     """
     runs = learning_runs.latest(data.records.get(learning_runs.PRIMITIVE, ()))
     groups = learning_runs.group_by_kind(runs)
-    parts, used, unsolved = [], list[Record](), dict[str, str]()
+    parts, used, left_out, grids = [], list[Record](), dict[str, str](), set[int]()
     for workload, own, other, *another in pairs:
         both = [groups.get(key, []) for key in ((workload, own), (another[0] if another else workload, other))]
         if not all(both):
             return None
         name, used = f"{workload}, {own} to {other}", [*used, *both[0], *both[1]]
-        if ratios := compute_seed_ratios(*(_get_metric(group, metric) for group in both)):
+        grid = {run.metrics["interval"] for group in both for run in group}
+        if len(grid) > 1:
+            left_out[name] = f"evaluated at different steps ({', '.join(map(str, sorted(grid)))})"
+        elif ratios := compute_seed_ratios(*(_get_metric(group, metric) for group in both)):
             parts.append(Part(name, ratios[0], ratios[1], ratios[2]))
+            grids |= grid
         else:
-            unsolved[name] = "solved by too few seeds"
-    return Finding(parts, {"ratio of": metric.replace("_", " "), **unsolved}, used) if parts else None
+            left_out[name] = "solved by too few seeds"
+    facts = {"ratio of": metric.replace("_", " "), "evaluated every": f"{max(grids, default=0):,} steps", **left_out}
+    return Finding(parts, facts, used) if parts else None
 
 
 def _get_metric(group: Sequence[Record], metric: str) -> Mapping[int, Value]:

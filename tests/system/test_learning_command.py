@@ -21,7 +21,8 @@ from tests.profiled import write_workload
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     options = parser_for(command.Learning).parse_args(["--only", ",".join(NAMES), "--most", "100"])
     cells, shipped = list(list_runs(options)), load("cartpole_dqn")
-    assert len(cells) == len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 6 + 8 + len(with_sac())) * len(command.SEEDS)
+    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 8 + 8 + 2 + len(with_sac())) * len(command.SEEDS)
+    assert {cell.settings.evaluation.interval for cell in cells if cell.task == "pendulum_td3"} == {250}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     for cell in cells:
         assert cell.arrangement.ratio == "kept"
@@ -119,7 +120,7 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp
     captured = capsys.readouterr()
     assert captured.err.startswith("error: 4 cells failed, such as apart gradient step, ")
     said = json.loads(captured.out)
-    assert said["measured_by_status"] == {"ok": 10, "failed": 4}
+    assert said["measured_by_status"] == {"ok": 12, "failed": 4}
     rows = {row["run"]: row for row in said["rows"]}
     assert rows["apart"]["solved"] == 1
     metrics = {name: metric["by_seed"] for name, metric in rows["apart"]["metrics"].items()}
@@ -134,7 +135,7 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp
     (path,) = tmp_path.glob("*/learning.jsonl")
     kept = read_file(path)
     assert {one.primitive for one in kept} == {"training run"}
-    assert len({one.cell for one in kept}) == 14
+    assert len({one.cell for one in kept}) == 16
     one = next(one for one in kept if one.options["kind"] == "apart")
     assert one.samples_seconds == pytest.approx([1 / 2500] * 2)  # the first stretch holds steps without learning
     assert len(one.metrics["points"]) == 3

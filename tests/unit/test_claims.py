@@ -90,10 +90,13 @@ ABOUT_TWO = {"bound": 2.0, "tolerance": 0.1}
         ("above", {}, "1.5 1.1 2.0 guard=1", UNTESTED),
         ("linear", {}, "0.95 0.85 1.1", "adds up"),
         ("linear", {}, "1.0 0.7 1.1", UNTESTED),
-        ("linear", {}, "0.9 0.8 0.98", "refuted"),
+        ("linear", {}, "0.98 0.96 0.98", "adds up"),
+        ("linear", {}, "0.9 0.7 0.98", UNTESTED),
+        ("linear", {}, "0.7 0.6 0.78", "refuted"),
         ("linear", {}, "1.0 0.9 1.1 share=0.4", "refuted"),
         ("linear", {}, "1.0 0.9 1.1 share=0.5", "adds up"),
-        ("sublinear", {}, "0.9 0.8 0.98", "adds up"),
+        ("sublinear", {}, "0.7 0.6 0.78", "adds up"),
+        ("sublinear", {}, "0.9 0.7 0.98", UNTESTED),
         ("sublinear", {}, "1.0 0.7 1.1", UNTESTED),
         ("sublinear", {}, "1.0 0.9 1.1", "refuted"),
     ],
@@ -137,7 +140,7 @@ def test_a_rule_that_cannot_fail_and_a_row_that_lacks_something_are_refused(fiel
 
 def test_each_claim_of_the_five_documents_is_listed_once():
     papers = [row.paper for row in ROWS.values()]
-    counts = {"[Hou2023]": 14, "[StoneSachdev]": 11, "[Zhang2021]": 14, "[Zhang2022]": 17, "[Zhang2023]": 37}
+    counts = {"[Hou2023]": 14, "[StoneSachdev]": 15, "[Zhang2021]": 14, "[Zhang2022]": 18, "[Zhang2023]": 39}
     assert {paper: papers.count(paper) for paper in list_papers(QUOTED.parent)} == counts
     assert len({row.text for row in ROWS.values()}) == len(ROWS)
 
@@ -202,7 +205,6 @@ def test_what_cannot_be_quoted_is_refused(tmp_path, text, fault):
         ("zhang2023.cartpole_macs", 6 * 8 + 8 * 8 + 8),
         ("zhang2023.pong_macs", 2.967e6),
         ("zhang2023.dqn_memory", 19.2),
-        ("zhang2023.cartpole_throughput", 1524),
         ("zhang2023.hopper_throughput", 30.4),
         ("zhang2023.sampling_over_gpu", 90),
         ("zhang2023.pong_curve", 1.0557),
@@ -242,7 +244,6 @@ OTHERS = [f"hou2023__table_2__{name}__sampled" for name in ("rllib_apex_4096", "
         ("zhang2023.ddpg_memory", {"seed3__table_vi__ddpg__sram_mb": 1.5}, "refuted"),
         ("zhang2023.ddpg_lut", {"seed3__table_vi__ddpg_percent__lut": 61}, "adds up"),
         ("zhang2023.hopper_throughput", {"seed3_learner__table_v__hopper_fpga_slower": 12.7}, "adds up"),
-        ("zhang2023.cartpole_throughput", {"seed3__table_vii__cartpole__gps_per_watt": 5.9}, "refuted"),
         ("zhang2023.cartpole_curve", {"seed3_learner__table_v__cartpole_gpu_slower": 0.01}, "refuted"),
         ("zhang2023.hopper_curve", {"seed3_learner__table_vii__hopper__gps_per_watt": 100.0}, "refuted"),
         ("zhang2023.pong_curve", {"seed3_learner__table_vii__pong__gps_per_watt": 0.5}, "refuted"),
@@ -370,7 +371,7 @@ def test_without_twins_or_samples_there_is_no_interval_and_no_verdict(found):
     assert judge_one("zhang2021.four_times_tianshou", wide, found).verdict == "confirmed"
 
 
-def make_locks(lazy, threads=2, cores=2):
+def make_locks(lazy, threads=4, cores=4):
     options = {"work_seconds": 0.0}
     return [
         time_cell(
@@ -388,8 +389,10 @@ def make_locks(lazy, threads=2, cores=2):
 
 @pytest.mark.parametrize(("lazy", "verdict"), [(20, "confirmed"), (58, "refuted"), (10, "refuted"), (30, UNTESTED)])
 def test_locks_are_judged_where_each_thread_has_a_core(lazy, verdict, found):
-    records = [*make_locks(lazy), *make_locks(59, threads=4), *make_twins("replay_threads")]
-    assert judge_one("zhang2021.locks_over_global", records, found).verdict == verdict
+    others = [*make_locks(59, threads=8), *make_locks(59, threads=2)]  # without a core each, or too few
+    twins = make_twins("replay_threads")
+    assert judge_one("zhang2021.locks_over_global", [*make_locks(lazy), *others, *twins], found).verdict == verdict
+    assert judge_one("zhang2021.locks_over_global", [*others, *twins], found).value is None
 
 
 def test_the_machine_with_the_newest_complete_cells_judges():
@@ -571,10 +574,9 @@ def test_filled_queues_are_judged_by_table_3(losses, steps, verdicts, found):
     assert [judge_one(name, records, found).verdict for name in names] == verdicts
 
 
-@pytest.mark.parametrize(("keeper", "verdict"), [(0.6, "refuted"), (0.01, "confirmed")])
-def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdict, found):
-    waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": keeper}
+def test_a_keeper_is_told_by_how_much_longer_it_waits_and_judges_no_second_unit(found):
+    waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": 0.6}
     options = {"arrangement": "pipelined", "workload": "w"}
     record = time_cell(1.0, "training arrangement", options=options, metrics={"report": {"waited": waited}})
     judged = judge_one("zhang2023.two_units", [record], found)
-    assert (judged.verdict, judged.rule) == (verdict, "at most 0, any part")
+    assert (judged.verdict, "0.4;" in judged.evidence) == (UNTESTED, True)

@@ -21,10 +21,11 @@ from tests.unit.judging import judge_one
 APART, TWO = ("w", "apart"), ("w", "apart, 2 learners, lock")
 
 
-def run(key, seed, seconds, means, learners=1, test=490.0):
-    """A run whose first 1,000 steps only collect, evaluated every 2,000 steps."""
+def run(key, seed, seconds, means, learners=1, test=490.0, interval=2000):
+    """A run whose first 1,000 steps only collect, evaluated every ``interval`` steps."""
     kept = {"arrangement": key[1].partition(",")[0], "learners": learners, "presampled": 0, "seed": seed}
-    points = [[2000 * n, 2000 * n - 1000, seconds * n, mean] for n, mean in enumerate(means, 1)]
+    points = [[interval * n, interval * n - 1000, seconds * n, mean] for n, mean in enumerate(means, 1)]
+    metrics = {"points": points, "interval": interval, "solved_at": 475.0, "test_mean": test}
     return make_timed(
         seconds,
         primitive="training run",
@@ -33,7 +34,7 @@ def run(key, seed, seconds, means, learners=1, test=490.0):
         capacity=1,
         batch=1,
         options={"workload": key[0], "kind": key[1], **kept},
-        metrics={"points": points, "solved_at": 475.0, "test_mean": test, "report": {"stale_weights": {"mean": 1.5}}},
+        metrics=metrics | {"report": {"stale_weights": {"mean": 1.5}}},
     )
 
 
@@ -118,7 +119,7 @@ def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, s
         ends = [480.0 if solved else 9.0]
         runs += [copies(2, sync, seed, [100], seconds * factor, ends) for sync in ("lock", "hogwild", "server")]
     assert judge_one("stonesachdev.any_number_is_faster", runs, found).verdict == verdict
-    fewer = [one for one in runs if one.options["sync"] != "server"]
+    fewer = [one for one in runs if one.options["sync"] != "hogwild"]
     assert judge_one("stonesachdev.any_number_is_faster", fewer, found).value is None  # a kind was not run
 
 
@@ -139,6 +140,9 @@ def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, v
     ]
     assert judge_one("zhang2022.memr_steps", runs, found).verdict == verdict
     assert judge_one("zhang2022.exponent_of_0_6", runs, found).value is None
+    finer = [run(("pendulum_memr", "serial"), seed, 0.001, curve(3), interval=500) for seed in range(5)]
+    assert [one.metrics["interval"] for one in learning_runs.latest([*finer, *runs]) if "memr" in str(one)] == [500] * 5
+    assert judge_one("zhang2022.memr_steps", [*finer, *runs], found).value is None  # on two grids
 
 
 def test_batches_ahead_are_judged_by_both_algorithms(found):

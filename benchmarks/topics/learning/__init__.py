@@ -44,9 +44,14 @@ USUAL = 16  # gradient steps k between meetings of copies that are not two
 WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))
 """Model workers, and the most simulated updates for each real one."""
 OF_WORKERS = ({"replay": "local"}, {"replay": "shared"})  # by whether there are any
-ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), 1  # of MEMR, besides its own
+ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), (1, 156, 7_812)
+"""Exponents of MEMR's priorities and segments of 128 records besides its own: a segment, and the 20,000 and 1,000,000
+records of [Zhang2022, Fig. 3.6]."""
 SIZES, COUNTS, WAYS = (64, 256, 1_000), (1, 2, 4), ("queue", "fill")
 """Records of TD3's batches [Zhang2022, Fig. 5.1]; actors, and ways of their records [Hou2023, Figs. 6a and 7]."""
+STEPS_COUNT = ("memr", "batches", "transports", DEEPER, LOCAL)
+"""Runs by which claims count environment steps or gradient steps until solved, which take a fine grid."""
+GRID = 250  # environment steps between their evaluations
 WORDS = {"count": "actors"}  # of a key, where it says little alone
 Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value
 
@@ -55,8 +60,8 @@ Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key
 class Trained:
     """A training run of a workload by a seed, with the names of a record's fields.
 
-    It ends after ``most`` environment steps, or once solved but not before ``least``. ``library``: whose loop it is,
-    "" for ours.
+    It ends after ``most`` environment steps, or once solved but not before ``least``. ``interval``: environment steps
+    between evaluations, 0 for the workload's. ``library``: whose loop it is, "" for ours.
     """
 
     task: str
@@ -68,6 +73,7 @@ class Trained:
     least: int = 0
     most: int = 0
     test_episodes: int = 100
+    interval: int = 0
     op: ClassVar[str] = "gradient step"
 
     @property
@@ -82,6 +88,7 @@ class Trained:
         most = self.most * (self.arrangement.name == COPIES)
         values = {(table, key): value for table, key, value in self.changes}
         values |= {("replay", "presampled"): self.presampled, ("", "steps"): max(workload.steps, most)}
+        values |= {("evaluation", "interval"): self.interval} if self.interval else {}
         return with_values(workload, values)
 
     @property
@@ -109,6 +116,7 @@ class Trained:
         names += ("actor_nodes", "batches_a_call") if arrangement.name == NODES else ()
         names += ("model_workers", "cap") if task.algorithm == "dyna_q" else ()
         own = {name: getattr(arrangement, name) for name in names}
+        own |= {"interval": self.interval} if self.interval else {}
         own |= {key: value for _, key, value in self.changes} | ({"library": self.library} if self.library else {})
         return {
             "kind": self.kind, "workload": task.name, "identity": training.identity(task),
@@ -165,12 +173,13 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
     """Return the runs of each name, by no seed yet: of the workload that is ``asked``, or of those of an algorithm."""
     task, own = asked.workload, training.load(asked.workload).replay.presampled
     dyna_q = [Arrangement(name=COPIES, model_workers=count, cap=cap, **OF_WORKERS[count > 0]) for count, cap in WORKERS]
-    of_memr = [(), (("model", "segments", SEGMENTS),), *((("replay", "alpha", alpha),) for alpha in ALPHAS)]
+    of_memr = [(), *((("model", "segments", count),) for count in SEGMENTS)]
+    of_memr += [(("replay", "alpha", alpha),) for alpha in ALPHAS]
     kinds = {name: [Trained(task, arrangement, own)] for name, arrangement in {**KINDS, **OVER_NODES}.items()}
     return kinds | {
         "pipelined": [Trained(task, PIPELINED, max(own, 1))],
-        DEEPER: [Trained(task, PIPELINED, max(depth, 1)) for depth in asked.depths],
-        LOCAL: [Trained(task, average_locally(*pair), own) for pair in asked.periods],
+        DEEPER: [Trained(task, PIPELINED, depth) for depth in sorted({1, *asked.depths} - {0})],
+        LOCAL: [Trained(task, APART, own), *(Trained(task, average_locally(*pair), own) for pair in asked.periods)],
         COPIES: [Trained(task, copies, own) for copies in list_copies(asked, asked.every)],
         "a3c": [Trained("cartpole_a3c", copies) for copies in list_copies(asked, [1], usual=1)],
         "dyna_q": [Trained("cartpole_dyna_q", copies) for copies in dyna_q],
@@ -180,7 +189,7 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
         ],
         "batches": [Trained("pendulum_td3", SERIAL, 0, (("learner", "batch", size),)) for size in SIZES],
         "samplers": [Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS],
-        "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in WAYS],
+        "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in ("shared", *WAYS)],
         LIBRARIES: [Trained("pendulum_sac", SERIAL, library=library) for library in with_sac()],
         SCALING: [],
     }
@@ -192,9 +201,11 @@ def list_runs(asked: Namespace) -> Iterator[Trained]:
     ``asked``: the options of the command; ``most`` environment steps, 0 for as many as the workload has.
     """
     kinds = list_kinds(asked)
-    for seed, run in itertools.product(asked.seeds, [run for name in asked.only for run in kinds[name]]):
+    named = [(name, run) for name in asked.only for run in kinds[name]]
+    for seed, (name, run) in itertools.product(asked.seeds, named):
+        interval = GRID if name in STEPS_COUNT else 0
         limits = {"least": asked.least, "most": asked.most or training.load(run.task).steps}
-        yield dataclasses.replace(run, seed=seed, test_episodes=asked.test_episodes, **limits)
+        yield dataclasses.replace(run, seed=seed, interval=interval, test_episodes=asked.test_episodes, **limits)
 
 
 NETWORKS = ((128, 128), (256, 256), (1024, 1024, 1024, 1024))
