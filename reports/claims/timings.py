@@ -28,8 +28,8 @@ LEAST_FANOUTS, LEAST_SIZES = 7, 3
 """Fewer different K, or sizes of a queue, are no curve."""
 TWINS_OF = {"peer_shared": "peer"}
 """Primitives without A/A twins, with the primitive of the same run that has them."""
-DEFAULTS = {"learner": "torch"}
-"""Options that older records lack, with the value that they had."""
+DEFAULTS = {"learner": "torch", "environments": 1, "beside": 0}
+"""Options that some records lack, with the value that they then have."""
 Reals = NDArray[np.float64]
 Names = Sequence[str]
 Where = Mapping[str, Any]
@@ -293,7 +293,7 @@ def compare_states(data: Data) -> Finding | None:
     A step is an environment step with its share of a gradient step, by torch, on one core. Intervals are those of
     another run of the machine.
     """
-    alone = {"threads": 1, "learner": "torch", "beside": None, "environments": None}
+    alone = {"threads": 1, "learner": "torch", "beside": 0, "environments": 1}
     profiled = pick(data.records.get("training", ()), {**alone, "op": "step", "contestant": ["actor", "learner"]})
     steps: dict[int, dict[str, float]] = defaultdict(dict)
     used: list[Record] = []
