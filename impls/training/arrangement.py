@@ -48,7 +48,7 @@ SHARING = ("synchronous", "local")
 TRANSPORTS = _names("shared", "parallel/transports.py")
 SEVERAL = ("learners", "sync", "period", "banks")
 """Fields that say how many learners there are, and how they combine."""
-WEIGHTS = ("shared", "file", "torch")
+WEIGHTS, SERVER = ("shared", "file", "torch"), "server"
 BANKED = "banked"
 UNUSABLE = {
     "rwlock": "is for threads of one process",
@@ -81,7 +81,7 @@ class Need(NamedTuple):
 
 _APART = "learners banks transport weights ratio period weights_of_banks"
 _COPIES = "processes every replay shards average"
-_MACHINE = "banks transport weights ratio weights_of_banks"
+_MACHINE = "banks transport ratio weights_of_banks"
 REPLAY = Need(
     "contestant fanout alpha presampled replay strategy mapping",
     "without a replay, which a3c does not have",
@@ -95,6 +95,11 @@ NEEDS = (
     Need(_APART, "without --arrangement apart or pipelined", lambda made, _: made.is_parallel),
     Need(f"actors {_APART}", "without --arrangement apart or pipelined", lambda made, _: made.name != COPIES),
     Need(_MACHINE, "without --arrangement apart or pipelined", lambda made, _: made.name != NODES),
+    Need(
+        "weights",
+        "with --arrangement nodes, but for server",
+        lambda made, _: made.name != NODES or made.weights == SERVER,
+    ),
     Need("cluster actor_nodes batches_a_call", "without --arrangement nodes", lambda made, _: made.name == NODES),
     Need("presampled", "with --arrangement nodes, whose calls draw batches ahead", lambda made, _: made.name != NODES),
     Need("sync", "without --learners of at least 2", lambda made, _: made.learners > 1 or made.name == COPIES),
@@ -131,8 +136,9 @@ class Arrangement:
     gradient steps. ``strategy`` is the shared replay's; with ``banks`` each learner samples from a bank of its own, by
     ``weights_of_banks`` as :class:`impls.replay.locking.banked_strategy.BankedReplay` has them. Actors hand records
     over by ``transport`` (a queue takes ``queue_size`` of them; that of "fill" is moved whole once it is full),
-    learners their weights by ``weights``. ``ratio`` "kept" holds environment steps and gradient steps together, "free"
-    lets both run. ``threads`` are each learner's. ``cores`` are those to run on, all by default.
+    learners their weights by ``weights``, nodes by calls or a "server". ``ratio`` "kept" holds environment steps
+    and gradient steps together, "free" lets both run. ``threads`` are each learner's. ``cores`` are those to run on,
+    all by default.
 
     Of ``copies`` there are ``processes``, whose weights meet by a ``sync`` of theirs every ``every`` gradient steps (0:
     where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
@@ -150,7 +156,7 @@ class Arrangement:
     banks: int = whole("banks of the replay, one for each learner to sample from", 1, _FEW, 1, option="L")
     transport: str = text("transport of records from actors to the replay", TRANSPORTS, "shared", option="NAME")
     queue_size: int = whole("records that a queue takes", 1, _MANY, 2_000)
-    weights: str = text("transport of weights from learners to actors", WEIGHTS, "shared", option="NAME")
+    weights: str = text("transport of weights from learners to actors", (*WEIGHTS, SERVER), "shared", option="NAME")
     ratio: str = text("ratio of environment steps to gradient steps", ("kept", "free"), "kept", option="NAME")
     period: int = whole("gradient steps between averages of --sync local", 1, _MANY, 10, option="H")
     cores: tuple[int, ...] = ()
@@ -231,6 +237,8 @@ class Arrangement:
             yield f"{name} learns from steps of its own policy, {self.name} acts elsewhere; choose --arrangement copies"
         if self.name == COPIES:
             yield from self._faults_of_copies(workload)
+        if self.weights == SERVER and self.name != NODES:
+            yield f"a weight server is a process of a Ray cluster; choose --arrangement {NODES}, or other --weights"
         if self.is_parallel and self.banks == 1 and (why := UNUSABLE.get(self.strategy)):
             usable = ", ".join(name for name in strategies() if name not in UNUSABLE)
             yield f"the strategy {self.strategy} {why}; choose one of {usable}"

@@ -1,6 +1,7 @@
 """Compute values of claims by arithmetic on what the documents print: expressions that stand in the claims' rows."""
 
 import ast
+import itertools
 import operator
 import re
 import statistics
@@ -8,12 +9,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dse.mapping.question import with_values
 from dse.records import RecordError
 from dse.times import cost_model
 from dse.times.curves import FlatThenLinear
 from dse.times.several import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 from impls.training import load
-from impls.training.weights import split_macs
+from impls.training.weights import layout_of, split_macs
+from impls.training.workload import Workload
 
 from .judge import Finding, Part
 from .quoted import Quoted
@@ -26,8 +29,51 @@ RECORDS, BANKS, SKEW = 1_000_000, 2, 0.6  # of which priorities fall with their 
 NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
 EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
 """Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
+TABLE_V, WORD_BYTES = "seed3_mapping.table_v", 4
 Texts = Mapping[str, str]
 NONE: Texts = {}
+
+
+def list_printed(quoted: Quoted) -> dict[tuple[str, int], dict[str, float]]:
+    """List the mappings (learner-tree-storage) that Table V prints by workload and B, and how much slower each is."""
+    listed: dict[tuple[str, int], dict[str, float]] = {}
+    for name, value in quoted.numbers.items():
+        if name.startswith(f"{TABLE_V}."):
+            workload, batch, mapping = name.removeprefix(f"{TABLE_V}.").split(".")
+            listed.setdefault((workload, int(batch)), {})[mapping] = value
+    return listed
+
+
+def place_storage(learner: str, tree: str, workload: Workload, is_dissertation: bool = False) -> str:
+    """Place the storage by [Zhang2023, Alg. 3, lines 9 to 16]: beside the part that leaves the fewest words to move.
+
+    The words of all other parts are charged, even of those on the same device, B of them for the tree's indices. By
+    [Zhang2022, 4.4.2] those of parts on other devices are, and E for the tree. The actors are on the CPU.
+    """
+    batch, record = workload.learner.batch, layout_of(workload).record_bytes // WORD_BYTES
+    devices = learner, "C", tree
+    words = batch * record, workload.actors.count * record, record if is_dissertation else batch
+
+    def count_words(at: int) -> int:
+        own = devices[at] if is_dissertation else ""
+        return sum(words[other] for other in range(len(words)) if other != at and devices[other] != own)
+
+    return devices[min(range(len(words)), key=count_words)]
+
+
+def count_storages(quoted: Quoted, is_dissertation: bool) -> Finding:
+    """Count the optimal mappings of Table V whose printed storage is where a rule of ``place_storage`` has it."""
+    same, differing, facts = 0, 0, dict[str, float | str]()
+    for (name, batch), mappings in list_printed(quoted).items():
+        workload = with_values(load(name), {"batch": batch})
+        best = next(mapping for mapping, behind in mappings.items() if behind == 1)
+        learner, tree, printed = best.split("-")
+        placed = place_storage(learner, tree, workload, is_dissertation)
+        same += placed == printed
+        facts |= {f"{name}, B = {batch}, printed as {best}": placed} if placed != printed else {}
+        for first, second in itertools.product("CGF", repeat=2):
+            differing += len({place_storage(first, second, workload, rule) for rule in (False, True)}) - 1
+    return Finding.exact({"storages": same}, facts=facts | {"pairs on which both rules differ": differing})
 
 
 def evaluate(quoted: Quoted, parts: Texts, printed: Texts = NONE, facts: Texts = NONE, each: str = "") -> Finding:

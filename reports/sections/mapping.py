@@ -27,9 +27,9 @@ from dse.times.several import factors, single_seconds
 from dse.times.whole import what_of
 from dse.tuning.learners import LearnerScaling, learner_scaling
 from impls.fpga.learner import ledger
-from impls.training import Workload, WorkloadError, load
-from impls.training.weights import layout_of
+from impls.training import WorkloadError, load
 from reports.claims import models, quoted
+from reports.claims.printed import list_printed, place_storage
 
 from ..figure import BATCH, Figure, Section, Table
 from ..frame import Data
@@ -42,7 +42,7 @@ SCALED = ("hopper_ddpg", "pong_dqn")  # shown first, where they were profiled
 NAMES = {"sampling": "tree", "storage": "records", "bound_hz": "most_steps/s", "value": "about"}
 RATE = "gradient steps/s"
 ENDS = ("value", "low", "high", "unit", "source")
-TABLE_V, MODE, WORD_BYTES = "seed3_mapping.table_v", "pipelined", 4
+MODE = "pipelined"
 DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
 """Letters of a mapping in [Zhang2023]: learner, tree and storage."""
 
@@ -106,16 +106,6 @@ def list_losses(data: Data) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=head)
 
 
-def list_printed(printed: quoted.Quoted) -> dict[tuple[str, int], dict[str, float]]:
-    """List the mappings (learner-tree-storage) that Table V prints by workload and B, and how much slower each is."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
-    for name, value in printed.numbers.items():
-        if name.startswith(f"{TABLE_V}."):
-            workload, batch, mapping = name.removeprefix(f"{TABLE_V}.").split(".")
-            found.setdefault((workload, int(batch)), {})[mapping] = value
-    return found
-
-
 def pin_learners(printed: quoted.Quoted, name: str, batch: int) -> dict[str, float]:
     """Return seconds of a gradient step by device, where Tables V and VII imply them at this batch.
 
@@ -157,17 +147,6 @@ def rate_mappings(problem: Problem) -> dict[tuple[str, ...], float]:
         key = tuple(letters[placement.where[part][0][0]] for part in parts)
         found[key] = max(found.get(key, 0.0), placement.best)
     return found
-
-
-def place_storage(learner: str, tree: str, workload: Workload) -> str:
-    """Place the storage by [Zhang2023, Alg. 3, lines 9 to 16]: beside the part that leaves the fewest words to move.
-
-    The words of all other parts are charged, even of those on the same device. The actors are on the CPU.
-    """
-    batch, record = workload.learner.batch, layout_of(workload).record_bytes // WORD_BYTES
-    words = {learner: batch * record, "C": workload.actors.count * record, tree: batch}
-    moved = ((learner, words["C"] + batch), ("C", batch * record + batch), (tree, batch * record + words["C"]))
-    return min(moved, key=lambda place: place[1])[0]
 
 
 @cache

@@ -19,7 +19,7 @@ from impls.cluster.connection import import_ray
 from impls.training import learners
 from impls.training.arrangement import Arrangement
 from impls.training.errors import TrainingError
-from impls.training.nodes.learners import LARGE, Central
+from impls.training.nodes.learners import LARGE, Central, Group
 from impls.training.nodes.loop import PATIENCE, NodesLoop
 from impls.training.settings import load
 from tests.committed import ROOT
@@ -150,6 +150,67 @@ def test_learners_on_nodes_average_their_weights(cluster, workload):
         loop.close()
 
 
+SERVED = dataclasses.replace(AVERAGING, weights="server")
+
+
+def find_process(name):
+    return next(number for number, (_, line) in list_processes().items() if line.startswith(f"ray::{name}"))
+
+
+def test_a_weight_server_has_the_mean_of_what_learners_pushed(cluster, monkeypatch):
+    mean, means = Group.mean, []
+
+    def record(self, weights):
+        means.append((weights.copy(), mean(self, weights)))
+        return means[-1][1]
+
+    monkeypatch.setattr(Group, "mean", record)
+    loop = NodesLoop(dataclasses.replace(load("cartpole_spo_dqn"), steps=STEPS), SERVED, seed=2)
+    try:
+        while loop.updates < 195:
+            loop.advance()
+        own, (other,) = loop.state_dict()["learner"], loop.state_dict()["learners"]  # after the period under way
+        pushed, kept = import_ray().get([loop._server.process.pull.remote(name, 1) for name in (0, "mean")], timeout=60)
+        mine, averaged = means[-1]
+        assert len(means) == 20 and not np.array_equal(mine, pushed)
+        for weights in (own["weights"], other["weights"], loop.learner.weights(), kept, np.mean([mine, pushed], 0)):
+            assert np.array_equal(weights, averaged)
+        while loop.updates < 500:
+            loop.advance()
+        acting = import_ray().get(loop._server.process.pull.remote("acting", 400), timeout=60)
+        assert any(np.array_equal(acting, averaged) for _, averaged in means[-12:])
+    finally:
+        loop.close()
+    wait_for_no_actors()
+
+
+@pytest.mark.parametrize(("loss", "count"), [(signal.SIGKILL, 2), (signal.SIGSTOP, 2), (signal.SIGKILL, 1)])
+def test_training_goes_on_without_a_lost_weight_server(cluster, loss, count):
+    """It says so and takes every step; another learner, which waited for the server, begins anew."""
+    arrangement = SERVED if count == 2 else dataclasses.replace(SERVED, learners=1, sync="")
+    loop, events, is_lost = (
+        NodesLoop(dataclasses.replace(load("cartpole_spo_dqn"), steps=STEPS), arrangement),
+        [],
+        False,
+    )
+    try:
+        end = time.monotonic() + 120
+        while not loop.done(STEPS):
+            assert time.monotonic() < end, events
+            loop.advance()
+            events += loop.take_events()
+            if loop.updates > 205 and not is_lost:
+                is_lost = True
+                os.kill(find_process("WeightServer"), loss)
+        assert loop.step == STEPS and loop.updates == STEPS - STARTS + 1
+        assert any("weight server is lost" in event for event in events)
+        assert loop.report()["learners_lost"] == count - 1
+        assert loop.report()["stale_weights"]["most"] < 200  # nodes get weights by calls
+    finally:
+        loop.close()
+    wait_for_no_actors()
+
+
 @pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
 @pytest.mark.parametrize("loss", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, loss, trial):
@@ -164,10 +225,7 @@ def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, loss, trial):
             events += loop.take_events()
             if loop.updates > 300 and not is_killed:
                 is_killed = True
-                (number,) = [
-                    number for number, (_, line) in list_processes().items() if line.startswith("ray::NodeLearner")
-                ]
-                os.kill(number, loss)
+                os.kill(find_process("NodeLearner"), loss)
         updates = loop.updates
         while loop.updates < updates + 50:
             loop.advance()
@@ -197,8 +255,8 @@ def test_a_central_learner_takes_the_steps_of_one_learner(cluster, monkeypatch):
         while loop.updates < 200:
             loop.advance()
             if loop.updates == 100 and not is_killed:
-                is_killed, processes = True, list_processes().items()
-                os.kill(next(n for n, (_, line) in processes if line.startswith("ray::NodeLearner")), signal.SIGKILL)
+                is_killed = True
+                os.kill(find_process("NodeLearner"), signal.SIGKILL)
         assert loop.report()["learners_lost"] == 1
         for batch in batches:
             alone.step(batch.rows, batch.weights)

@@ -19,6 +19,8 @@ cartpole_dqn --arrangement=apart --learners=2 --sync=local --weights-of-banks=ex
 cartpole_dqn --arrangement=copies --shards=2 -> --shards changes nothing --sync server
 cartpole_dqn --actor-nodes=2 -> --actor-nodes changes nothing --arrangement nodes
 cartpole_dqn --arrangement=nodes --transport=queue -> --transport changes nothing --arrangement apart
+cartpole_dqn --arrangement=nodes --weights=file -> --weights changes nothing --arrangement nodes server
+cartpole_dqn --arrangement=apart --weights=server -> weight server --arrangement nodes
 cartpole_dqn --arrangement=nodes --learners=3 -> 64 3 --sync local
 cartpole_dqn --arrangement=nodes --learners=2 --sync=lock -> lock --sync local
 cartpole_dqn --arrangement=nodes --presampled=2 -> --presampled changes nothing --arrangement nodes

@@ -8,12 +8,15 @@ import pytest
 
 from dse.records import RecordError
 from impls.fpga.learner import FP32
+from impls.training import load
 from reports.claims import VERDICTS, judge_claims, list_papers, quoted
+from reports.claims.entropy import gain_entropy
 from reports.claims.growth import fit_growth
 from reports.claims.judge import Finding, Part, PooledError, judge
 from reports.claims.models import PUBLISHED, build_published, fit_fixed_point, lose_time, make_priorities, round_leaves
-from reports.claims.printed import calculate
+from reports.claims.printed import calculate, place_storage
 from reports.claims.rows import Row, find_fault, read_rows
+from tests.learning import change
 from tests.made import alter, make_timed
 from tests.printed import QUOTED
 from tests.unit.judging import ROWS, judge_one
@@ -140,7 +143,7 @@ def test_a_rule_that_cannot_fail_and_a_row_that_lacks_something_are_refused(fiel
 
 def test_each_claim_of_the_five_documents_is_listed_once():
     papers = [row.paper for row in ROWS.values()]
-    counts = {"[Hou2023]": 14, "[StoneSachdev]": 15, "[Zhang2021]": 14, "[Zhang2022]": 18, "[Zhang2023]": 40}
+    counts = {"[Hou2023]": 14, "[StoneSachdev]": 15, "[Zhang2021]": 14, "[Zhang2022]": 24, "[Zhang2023]": 41}
     assert {paper: papers.count(paper) for paper in list_papers(QUOTED.parent)} == counts
     assert len({row.text for row in ROWS.values()}) == len(ROWS)
 
@@ -210,6 +213,9 @@ def test_what_cannot_be_quoted_is_refused(tmp_path, text, fault):
         ("zhang2023.pong_curve", 1.0557),
         ("zhang2023.near_the_best", 0.9309),
         ("zhang2022.eq_5_3", 0.78125),
+        ("zhang2022.small_batches_on_cpu", 12),
+        ("zhang2022.storage_rule", 10),
+        ("zhang2023.storage_rule", 10),
     ],
 )
 def test_values_are_those_that_were_worked_out(name, value, found):
@@ -230,6 +236,8 @@ OTHERS = [f"hou2023__table_2__{name}__sampled" for name in ("rllib_apex_4096", "
         ("hou2023.whole_queues", {"hou2023__table_3__rows__QS5000__cycle": 5.5}, "refuted"),
         ("hou2023.loss_is_time", {"hou2023__table_3__rows__QS5000__loss": 30}, "refuted"),
         ("zhang2022.two_learners", {"zhang2022__data_parallel__factor__2": 0.5}, "refuted"),
+        ("zhang2022.small_batches_on_cpu", {"seed3_mapping__table_v__cartpole_ddpg__32__F-C-F": 0.9}, "adds up"),
+        ("zhang2022.small_batches_on_fpga", {"seed3_mapping__table_v__cartpole_ddpg__32__F-C-F": 0.9}, "refuted"),
         ("zhang2023.rmm_memory", {"seed3__table_vi__rmm__sram_mb": 4.4}, "refuted"),
         ("zhang2023.rmm_dsp", {"seed3__table_vi__rmm__dsp": 960}, "refuted"),
         ("zhang2023.slice_bounds_banks", {"seed3__table_vi__rmm__dsp": 2560}, "refuted"),
@@ -289,6 +297,41 @@ def test_readings_of_the_mapping_algorithm_lose_as_a_loop_over_devices_finds():
         after = min(step[chosen, b] for b in range(3)) / best
         expected = {"as printed": late, "heeded, FPGA tested": heeded, "learner first, then the best RMM": after}
         assert {name: ratios[name][place] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("parts", "batch", "actors", "places"),
+    [  # words to move where the storage is beside the learner, the actors, the tree, by each rule; a record has 10
+        ("GF", 32, 16, "GG"),  # 192, 352, 480 and 170, 330, 480
+        ("GF", 8, 16, "CC"),  # 168, 88, 240 and 170, 90, 240
+        ("FF", 8, 9, "CF"),  # 98, 88, 170 and 90, 90, 90: the first of equals
+    ],
+)
+def test_storages_are_placed_by_the_words_of_each_rule(parts, batch, actors, places):
+    workload = change(load("cartpole_ddpg"), batch=batch, count=actors)
+    assert "".join(place_storage(*parts, workload, is_dissertation=rule) for rule in (False, True)) == places
+
+
+def test_gains_of_entropy_are_those_of_datasets_that_are_fitted_again():
+    rng = np.random.default_rng(5)
+    counts, widths = np.array([40.0, 90.0, 300.0]), rng.uniform(0.5, 2.0, (3, 2))
+    data = [rng.normal(1.0, width, (int(count), 2)) for count, width in zip(counts, widths, strict=True)]
+    far, states = rng.normal(0.0, 2.0, (6, 2)), np.array([0, 1, 2, 0, 1, 2])
+    fitted = np.array([records.std(0) for records in data])
+
+    def entropy(records, shares):
+        of_actions = [np.log(part.std(0) * np.sqrt(2 * np.pi * np.e)).sum() for part in records]
+        return sum(share * (each - np.log(share)) for share, each in zip(shares, of_actions, strict=True))
+
+    for is_counted in (False, True):
+        gains = gain_entropy(counts, fitted, states, far, is_counted)
+        for gain, state, step in zip(gains, states, far, strict=True):
+            added = [np.vstack((part, part.mean(0) + step * part.std(0))) if at == state else part
+                     for at, part in enumerate(data)]  # fmt: skip
+            shares = np.array([len(part) for part in added]) / 431 if is_counted else counts / 430
+            assert gain == pytest.approx(430 * (entropy(added, shares) - entropy(data, counts / 430)), abs=1e-9)
+    far_out = gain_entropy(np.array([1e6]), np.ones((1, 1)), np.zeros(3, int), np.array([[0.0], [1.0], [3.0]]), False)
+    assert far_out == pytest.approx([-0.5, 0.0, 4.0], abs=1e-4)  # Lemma 3.2.2 has 0, 1/2 and 9/2
 
 
 def test_the_published_learner_is_balanced_for_its_printed_rate(found):

@@ -32,8 +32,11 @@ from ..parallel.pace import Pace
 from ..parallel.syncs import Alone, LearnerSync, Local, SharedGradients, prepare_gradients
 from ..weights import layout_of
 from ..workload import Workload
+from .server import Server
 
 _LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
+_MOST_MEANS = 4  # of a period, so that means of two periods have other numbers
+_FOREVER = 1e9  # seconds: the first learner ends a server that does not answer
 LARGE = 100_000
 """Weights from which on torch.distributed averages, where torch is there: Ray's calls take longer by then."""
 
@@ -137,9 +140,10 @@ class NodeLearner:
         learners.use_threads(arrangement.threads)
         prepare_gradients(learner, arrangement.rows(workload))
         self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
-        self._vectors, self._means = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
+        self._vectors, self._handed = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
         self._learner, self._part, self._is_connected = learner, None, False
         self._sampler: Sampler | None = None
+        self._calls, self._place, self._means, self._server = RayCalls([]), number - 1, 0, None
         self._sync = Averaged(learner, arrangement, self) if arrangement.sync == "local" else None
 
     def describe(self) -> dict[str, Any]:
@@ -151,11 +155,13 @@ class NodeLearner:
         sync, sampler = self._sync, self._sampler
         if sync is None or sampler is None:
             raise LostError("this learner has begun anew, and has not joined yet")
-        for number in range(before, before + count):
-            batch = sampler.sample(self._rows, beta, self._rng)
-            stepped = sync.step(batch, number)
-            sampler.update_priorities(batch.sequence, stepped.priorities)
-            stepped.check()
+        self._means = _MOST_MEANS * before
+        with contextlib.suppress(LostError):  # of the weight server, which the first learner misses too
+            for number in range(before, before + count):
+                batch = sampler.sample(self._rows, beta, self._rng)
+                stepped = sync.step(batch, number)
+                sampler.update_priorities(batch.sequence, stepped.priorities)
+                stepped.check()
         return clock.cpu_seconds()
 
     def connect(self, *where: Any) -> None:
@@ -164,19 +170,23 @@ class NodeLearner:
         self._is_connected = True
 
     def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Hand in weights, and wait for the mean of all learners."""
+        """Hand in weights, and wait for the mean of all learners. LostError where their server is lost."""
+        self._means += 1
+        if self._server is not None:
+            self._server.push.remote(self._place, self._means, weights)
+            return np.asarray(self._calls.get(self._server.pull.remote("mean", self._means), _FOREVER))
         if self._is_connected:
             try:
                 return reduce_mean(weights)
             except RuntimeError:  # a learner is lost: the first asks for the weights of the others
                 self._is_connected = False
         self._vectors.put(weights.copy())
-        return self._means.get()
+        return self._handed.get()
 
     def hand_out(self, mean: NDArray[np.float32] | None) -> NDArray[np.float32]:
         """Take the mean of the weights handed in before, if any were; return those that are handed in next."""
         if mean is not None:
-            self._means.put(mean)
+            self._handed.put(mean)
         return self._vectors.get()
 
     def derive(
@@ -201,8 +211,10 @@ class NodeLearner:
         """The state of the learner."""
         return self._learner.state_dict()
 
-    def join(self, state: dict[str, Any], shards: Sequence[Any], epoch: int) -> None:
+    def join(self, state: dict[str, Any], shards: Sequence[Any], epoch: int, server: Any) -> None:
         """Take the state of a learner, whose weights count as the last average; sample from the shards of actors.
+
+        Weights meet in the ``server``, if there is one.
 
         The random numbers are this learner's own, others in each ``epoch``.
         """
@@ -211,7 +223,7 @@ class NodeLearner:
         self._learner.load_state_dict(state)
         seed = seed_of(*self._seed, epoch)
         self._learner.rng, self._rng = (np.random.default_rng([seed, use]) for use in range(2))
-        self._part = None
+        self._part, self._server = None, server
         if self._sync is not None:
             self._sync.common.averaged[:] = state["weights"]
 
@@ -225,12 +237,14 @@ class Group:
     """
 
     def __init__(
-        self, actors: Sequence[Any], names: Sequence[str], shards: Sequence[Any], learner: Learner, patience: float
-    ) -> None:
+        self, actors: Sequence[Any], names: Sequence[str], shards: Sequence[Any], learner: Learner, patience: float,
+        server: Server,
+    ) -> None:  # fmt: skip
         self._ray, self._calls, self.actors, self.names = import_ray(), RayCalls(actors), actors, names
         self._shards, self._learner, self._patience = list(shards), learner, patience
         self._periods, self._vectors, self._joining = dict[int, Any](), dict[int, Any](), dict[int, Any]()
         self.there, self.events, self.losses = set(range(len(actors))), list[str](), 0
+        self._server, self._means = server, 0
         self._is_large = len(learner.parameters) >= LARGE and importlib.util.find_spec("torch") is not None
         self._connected = set[int]()  # who averages by torch.distributed with this process
         self._epoch, self._began = 0, 0.0
@@ -241,8 +255,9 @@ class Group:
         """Let every learner take ``count`` gradient steps, after ``before`` others, by this beta."""
         self._finish_period()
         self.let_join()
-        if self._is_large and self._connected != self.there:
+        if self._is_large and self._server.process is None and self._connected != self.there:
             self._connect()
+        self._means = _MOST_MEANS * before
         for place in self.there:
             self._periods[place] = self.actors[place].take_steps.remote(count, before, beta)
         self._began = clock.seconds()
@@ -262,9 +277,14 @@ class Group:
         parts, now = [weights.copy()], clock.seconds()
         deadline = now + self._patience + (now - self._began)  # as long again as this learner took
         for place in sorted(self._periods):
-            if (handed_in := self._get(place, self._vectors.pop(place), deadline)) is not None:
+            # A learner whose period is over hands nothing in any more; the server does not know it.
+            either = [self._vectors[place], self._periods[place]]
+            self._ray.wait(either, timeout=max(0.0, deadline - clock.seconds()))
+            if (handed_in := self._get(place, self._vectors.pop(place), 0.0)) is not None:
                 parts.append(handed_in)
         mean: NDArray[np.float32] = np.mean(parts, 0)
+        self._means += 1
+        self._server.push("mean", self._means, lambda: mean)
         for place in self._periods:
             self._hand_out(place, mean)
         return mean
@@ -306,8 +326,12 @@ class Group:
         """
         self._epoch = 1_000 * epoch
         own = [*states[: len(self.actors)], *[self._learner.state_dict()] * (len(self.actors) - len(states))]
-        for actor, state in zip(self.actors, own, strict=True):
-            self._calls.get(actor.join.remote(state, self._shards, self._epoch), self._patience)
+        for place, state in enumerate(own):
+            self._join(place, state)
+
+    def _join(self, place: int, state: dict[str, Any]) -> None:
+        joined = self.actors[place].join.remote(state, self._shards, self._epoch, self._server.process)
+        self._calls.get(joined, self._patience)
 
     def _connect(self) -> None:
         """Let all that are there average by torch.distributed; who does not meet the others in time is lost."""
@@ -334,6 +358,9 @@ class Group:
         self._connected = set(self.there) if self._is_large and len(self.there) == count - 1 else set()
 
     def _hand_out(self, place: int, mean: NDArray[np.float32] | None) -> None:
+        if self._server.process is not None:
+            self._vectors[place] = self._server.process.pull.remote(place, self._means + 1)
+            return
         self._vectors[place] = self.actors[place].hand_out.options(concurrency_group="mean").remote(mean)
 
     def _finish_period(self) -> None:
@@ -376,8 +403,7 @@ class Group:
             try:
                 self._calls.get(started, 0.0)
                 self._epoch += 1
-                joined = self.actors[place].join.remote(self._learner.state_dict(), self._shards, self._epoch)
-                self._calls.get(joined, self._patience)
+                self._join(place, self._learner.state_dict())
             except (LostError, TimeoutError):
                 self._joining[place] = self.actors[place].describe.remote()
                 continue

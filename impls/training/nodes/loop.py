@@ -18,7 +18,7 @@ from ...replay import Batch
 from ...terminal import plural
 from .. import clock, learners
 from ..actor import TRAINING, Episode, seed_of
-from ..arrangement import WEIGHTS_EVERY, Arrangement
+from ..arrangement import SERVER, WEIGHTS_EVERY, Arrangement
 from ..clock import cpu_seconds, seconds_of
 from ..errors import ProcessLost, TrainingError
 from ..learner import Learner
@@ -31,6 +31,7 @@ from ..weights import layout_of
 from ..workload import Workload
 from .actor_node import ActorShard, News, RemoteNode, join, split
 from .learners import Averaged, Central, Group, NodeLearner, OverNodes, PeriodLearning
+from .server import Server
 from .states import Nodes
 
 AHEAD = 2
@@ -41,7 +42,7 @@ LEARNER_PATIENCE = 15.0
 """The same for a learner."""
 _RETURN_SECONDS = 180.0  # within which one of the nodes answers where all were lost
 _INLINE_BYTES = 90_000  # what Ray sends within a call; more goes by its object store
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS, _PULL_SECONDS = 0.02, 0.5
 _SAVE_SECONDS, _PAUSE_SECONDS = 600.0, 60.0
 _NODES = 11  # sets the random numbers of nodes apart from the other uses of a seed
 
@@ -52,14 +53,23 @@ class NodeActors(NodeShard, ActorShard):
     def __init__(self, make: Callable[[], RemoteNode], place: int) -> None:
         super().__init__(make, place)
         self.name = import_ray().get_runtime_context().get_node_id()[:8]
+        self._calls = RayCalls([])
+
+    def obey_and_answer(self, message: bytes, weights: Any = None) -> bytes:
+        """Obey and answer, with the newest weights ``[P]`` if any, or the weight server to pull them from."""
+        if weights is not None and not isinstance(weights, np.ndarray):
+            server, weights = weights, None
+            with contextlib.suppress(LostError, TimeoutError):  # those that come next do as well
+                weights = self._calls.get(server.pull.remote("acting", 0), _PULL_SECONDS)
+        return super().obey_and_answer(message, weights)
 
 
 class NodeCalls(RayCalls):
     """Requests to shards, which bring each node its orders as well, and its news back."""
 
-    def __init__(self, actors: Sequence[Any], nodes: Nodes, learner: Learner) -> None:
+    def __init__(self, actors: Sequence[Any], nodes: Nodes, learner: Learner, server: Server) -> None:
         super().__init__(actors)
-        self._nodes, self._learner = nodes, learner
+        self._nodes, self._learner, self._server = nodes, learner, server
         self._watches: dict[Any, tuple[int, float]] = {}
         self._newest: tuple[int, Any] = (-1, None)
         self.before_ask: Callable[[], None] = lambda: None  # which works out what each node may do by now
@@ -68,7 +78,8 @@ class NodeCalls(RayCalls):
         """Send orders and a request, and return at once a reference to the answer."""
         self.before_ask()
         message = join(self._nodes.orders_for(shard).pack(), request.pack())
-        weights = self._weights() if self._nodes.is_weighted(shard) else None
+        is_new = self._nodes.each[shard].weights < 0  # it begins by weights that no server can lose
+        weights = self._weights(is_new) if self._nodes.is_weighted(shard) else None
         return self._actors[shard].obey_and_answer.remote(message, weights)
 
     def answer(self, reference: Any, seconds: float) -> Reply:
@@ -77,9 +88,11 @@ class NodeCalls(RayCalls):
         self._nodes.hear(News.unpack(news))
         return Reply.unpack(reply)
 
-    def _weights(self) -> Any:
-        """The newest weights ``[P]``, or a reference to them where they are too large for a call."""
+    def _weights(self, is_new: bool) -> Any:
+        """The newest weights ``[P]``, a reference to them where they are too large for a call, or their server."""
         updates = self._nodes.updates
+        if not is_new and (server := self._server.push("acting", updates, self._learner.weights)):
+            return server
         if self._newest[0] != updates:
             weights: NDArray[np.float32] = self._learner.weights()
             self._newest = updates, weights if weights.nbytes <= _INLINE_BYTES else self._ray.put(weights)
@@ -190,6 +203,7 @@ class NodesLoop(Loop):
         self._ray: Any = None
         self._actors, self._placements, self._pauses = list[Any](), list[Any](), 0
         self._group: Group | None = None
+        self._server: Server | None = None
         self.board, self.rng = Board(1, 0, len(self.learner.parameters)), np.random.default_rng([seed, TRAINING])
         try:
             self._ray = connect(cluster)
@@ -241,7 +255,7 @@ class NodesLoop(Loop):
         if others := self.arrangement.learners - 1:
             count_nodes(ray, others, self.arrangement.threads, "other learners")
         part = replace(workload, replay=replace(workload.replay, capacity=-(-workload.replay.capacity // count)))
-        within = replace(self.arrangement, name="apart", ratio="free", learners=1, sync="")
+        within = replace(self.arrangement, name="apart", ratio="free", learners=1, sync="", weights="shared")
         make = functools.partial(
             RemoteNode, part, within, len(self.learner.parameters), learner=self.learner.implementation,
             policy=self.policy_name,
@@ -254,7 +268,8 @@ class NodesLoop(Loop):
         self.nodes_of_actors = count
         self._hosts = len({ray.util.get_node_ip_address(), *(addresses[name] for name in names)})
         self.nodes = Nodes([name[:8] for name in names], WEIGHTS_EVERY)
-        self._calls = NodeCalls(self._actors, self.nodes, self.learner)
+        self._server = Server(self.nodes, self.arrangement.weights == SERVER)
+        self._calls = NodeCalls(self._actors, self.nodes, self.learner, self._server)
         self._sampler = Sampler(
             self._calls, layout_of(workload), batches_a_call=self.arrangement.batches_a_call, ahead=AHEAD,
             patience=PATIENCE,
@@ -274,7 +289,7 @@ class NodesLoop(Loop):
             self._placements.append(placement)
             names = [name[:8] for name in names]
             self.nodes.events.append(f"other learners are on: {', '.join(names)}")
-            self._group = Group(learning, names, self._actors, self.learner, LEARNER_PATIENCE)
+            self._group = Group(learning, names, self._actors, self.learner, LEARNER_PATIENCE, self._server)
 
     @property
     def step(self) -> int:
@@ -420,6 +435,8 @@ class NodesLoop(Loop):
         if self._ray is not None and self._ray.is_initialized():
             for actor in [*self._actors, *(self._group.actors if self._group else ())]:
                 self._ray.kill(actor)
+            if self._server is not None:
+                self._server.end()
             for placement in self._placements:
                 self._ray.util.remove_placement_group(placement)
 
