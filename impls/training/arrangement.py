@@ -58,11 +58,13 @@ UNUSABLE = {
 DYNA = "dyna_q"
 WEIGHTS_EVERY = 10
 """Gradient steps after which a node gets new weights with the next call."""
-_OMITTED = ("model_workers", "cap", "actor_nodes", "batches_a_call")
+_OMITTED = ("model_workers", "cap", "experience", "priorities", "actor_nodes", "batches_a_call")
 _FEW, _MANY = 1024, 1 << 30
 _EXACT = ("exact", "printed")
 _MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default: the first)"
 _EVERY = "gradient steps of a copy between meetings; with --sync server also the word episode"
+_EXPERIENCE = f"records that {DYNA}'s model learns from: samples of the replay, or each once, from a queue"
+_SWEEPING = f"priorities after simulated updates of {DYNA}: kept, or swept to what came before (prioritized sweeping)"
 _DIGITS = 10  # from which on nothing has as many records
 
 
@@ -81,6 +83,7 @@ class Need(NamedTuple):
 
 _APART = "learners banks transport weights ratio period weights_of_banks"
 _COPIES = "processes every replay shards average"
+_DYNA = "cap experience priorities"
 _MACHINE = "banks transport ratio weights_of_banks"
 REPLAY = Need(
     "contestant fanout alpha presampled replay strategy mapping",
@@ -89,8 +92,10 @@ REPLAY = Need(
 )
 NEEDS = (
     REPLAY,
-    Need("model_workers cap", f"for {{algorithm}}, but for {DYNA}", lambda _, workload: workload.algorithm == DYNA),
-    Need(f"{_COPIES} model_workers cap", "without --arrangement copies", lambda made, _: made.name == COPIES),
+    Need(
+        f"model_workers {_DYNA}", f"for {{algorithm}}, but for {DYNA}", lambda _, workload: workload.algorithm == DYNA
+    ),
+    Need(f"{_COPIES} model_workers {_DYNA}", "without --arrangement copies", lambda made, _: made.name == COPIES),
     Need("sync strategy", "without --arrangement apart, pipelined or copies", lambda made, _: made.is_parallel),
     Need(_APART, "without --arrangement apart or pipelined", lambda made, _: made.is_parallel),
     Need(f"actors {_APART}", "without --arrangement apart or pipelined", lambda made, _: made.name != COPIES),
@@ -107,7 +112,7 @@ NEEDS = (
     Need("period", "without --sync local", lambda made, _: made.sync == "local"),
     Need("weights_of_banks", "without --banks of at least 2", lambda made, _: made.banks > 1),
     Need("shards average", "without --sync server", lambda made, _: made.sync == "server"),
-    Need("cap", "without --model-workers of at least 1", lambda made, _: made.model_workers > 0),
+    Need(_DYNA, "without --model-workers of at least 1", lambda made, _: made.model_workers > 0),
 )
 """In the order in which they are looked at."""
 
@@ -144,7 +149,8 @@ class Arrangement:
     where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
     inserts n records at once. A server has ``shards``, each of which takes a step along the mean of ``average``
     gradients. Dyna-Q has one copy and ``model_workers``, whose weights meet as those of copies; of simulated updates
-    there are at most ``cap`` for each real one.
+    there are at most ``cap`` for each real one. The model learns by ``experience`` from what the workers sample of the
+    replay, or from a queue of ``queue_size`` records; "swept" ``priorities`` are those of prioritized sweeping.
 
     There are ``actor_nodes`` in ``nodes``, each with the workload's actors and an equal part of the replay; 0 are all
     of the cluster. Each call to them draws records for ``batches_a_call`` gradient steps.
@@ -169,6 +175,8 @@ class Arrangement:
     average: int = whole("gradients averaged for a step of a shard", 1, _MANY, 1, option="N")
     model_workers: int = whole(f"workers that learn from a model (default 1 with {DYNA})", 0, _FEW, 0, option="W")
     cap: int = whole(f"simulated updates for each real one of {DYNA}, at most", 1, _MANY, 1, option="C")
+    experience: str = text(_EXPERIENCE, ("replay", "queue"), "replay", option="NAME")
+    priorities: str = text(_SWEEPING, ("kept", "swept"), "kept", option="NAME")
     actor_nodes: int = whole("nodes that act, of --arrangement nodes; 0 are all", 0, 2_048, 0, option="M")
     batches_a_call: int = whole("batches that a call to nodes draws", 1, _FEW, 8, option="G")
     threads: int = whole("threads of each learner; more than 1 may not repeat bit for bit", 1, _FEW, 1, option="N")
@@ -232,7 +240,7 @@ class Arrangement:
         if workload.traits.trained_by == ("serial",) and self.is_parallel:
             yield f"{name} is trained by one process, not by {self.name}; choose --arrangement serial"
         if name == DYNA:
-            yield from self._faults_of_dyna()
+            yield from self._faults_of_dyna(workload)
         if not workload.traits.has_replay and self.name not in workload.traits.trained_by:
             yield f"{name} learns from steps of its own policy, {self.name} acts elsewhere; choose --arrangement copies"
         if self.name == COPIES:
@@ -265,7 +273,7 @@ class Arrangement:
             never = f"the period is {self.period:,}, a run of {steps:,} steps takes {most:,} gradient steps"
             yield f"weights would never be averaged: {never}; choose a smaller --period, or more --steps"
 
-    def _faults_of_dyna(self) -> Iterator[str]:
+    def _faults_of_dyna(self, workload: Workload) -> Iterator[str]:
         if self.name != COPIES:
             yield f"{DYNA} has workers that learn from a model, {self.name} has none; choose --arrangement {COPIES}"
         if self.processes > 1:
@@ -275,6 +283,12 @@ class Arrangement:
             yield "model workers learn from the records of another process; choose --replay shared"
         if self.model_workers and self.every == 0:
             yield "model workers have no episode at which to meet; choose --every of at least 1"
+        at_once = workload.actors.environments * workload.actors.local_storage
+        if self.experience == "queue" and (least := workload.model.batch + at_once - 1) > self.queue_size:
+            full = f"a queue of {self.queue_size:,} records would stay full before the {least:,} that make a batch of"
+            yield f"{full} the model by inserts of {at_once:,}; choose a smaller [model] batch or local_storage"
+        if self.priorities == "swept" and workload.replay.alpha == 0:
+            yield "priorities to the power of alpha = 0 are all equal; choose --alpha above 0, or --priorities kept"
 
     def _faults_of_copies(self, workload: Workload) -> Iterator[str]:
         copies, part, capacity = self.processes, workload.actors.local_storage, workload.replay.capacity

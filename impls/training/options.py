@@ -19,7 +19,7 @@ from ..terminal import Parser, count
 from .algorithm import ALGORITHMS, TIMED
 from .arrangement import BANKED, COPIES, DYNA, REPLAY, Arrangement, check_needs, flag_of
 from .errors import TrainingError
-from .learners import SPLIT
+from .learners import SPLIT, unsuited
 from .settings import LENGTH, OPTIONS, RUN, Setting, check_ranges, faults_of, list_fields, names
 from .workload import Workload
 
@@ -69,7 +69,11 @@ def setup_of(workload: Workload, options: argparse.Namespace, values: Values | N
     changed = with_options(workload, options, values)
     arrangement = _arrangement(changed, options)
     if learner == SPLIT and arrangement.name == COPIES:
-        raise TrainingError("--split is for one learner, not for copies; leave it out, or choose apart")
+        raise TrainingError(
+            unsuited(SPLIT, changed)
+            or "--split has the two networks of one learner in two processes, and each of copies is a learner in one; "
+            "leave it out, or choose --arrangement serial"
+        )
     by = options.contestant, learner, options.policy
     return RunSetup(changed, arrangement, *by, options.device, options.compile)
 

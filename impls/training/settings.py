@@ -35,6 +35,7 @@ from .errors import TrainingError, WorkloadError
 from .workload import MOST, Actors, Exploration, Model, Replay, Workload, flag, text, whole
 
 KIND = "workload"
+_LEAST_PARTED = 2  # units of input layers, one of the state and one of the action
 _ALGORITHM = re.compile(r'(?m)^algorithm = "(\w+)"')
 _MOST_CHANNELS = 16  # as many as frames can be stacked
 _STORED_PER_FRAME = 8  # least records of an insert for each frame that it repeats
@@ -45,7 +46,7 @@ RUN: dict[str, dict[str, Field]] = {
         "contestant": text("sum tree", default="numba", option="TREE"),
         "learner": text("learner: dense, where it is suited, or torch", (), None, option="NAME", otherwise=_SUITED),
         "policy": text("implementation by which actors act", (), None, option="NAME", otherwise=_SUITED),
-        "split": flag("actor and critic of torch in a process each", False),
+        "split": flag("policy and critic of torch in a process each", False),
         "device": text("device of the learner", ("cpu", "cuda"), "cpu"),
         "compile": flag("networks passed through torch.compile, which needs a C++ compiler", False),
     },
@@ -272,6 +273,9 @@ def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     idle = next((key for key in own if getattr(workload.model, key) != getattr(Model(), key)), None)
     if idle and not is_memr:
         yield ("model", idle), f"{idle} is of memr, and would change nothing of {name}; leave it out"
+    if workload.model.kind == "parted" and (units := workload.model.hidden[0]) < _LEAST_PARTED:
+        sentence = f"parted needs {_LEAST_PARTED} units or more in the first layer, for state and action, not {units}"
+        yield ("model", "hidden"), sentence
     if workload.clip_rewards:
         yield ("clip_rewards",), f"{name} predicts rewards, none of which is exactly 0; leave clip_rewards out"
     if is_memr and workload.action.choices:

@@ -148,6 +148,11 @@ class Replay:
 class Model:
     """The model of the environment that dyna_q and memr learn: from state and action to next state, reward and end."""
 
+    kind: str = text(
+        "mlp: dense layers; parted: state and action have a layer each before these",
+        ("mlp", "parted"),
+        "mlp",
+    )
     hidden: tuple[int, ...] = wholes("units of each hidden layer", 1, 65536, 16, (64, 64))
     learning_rate: float = real("step size of its optimizer, Adam", 0, 1, 1e-3, above=True)
     batch: int = whole("records of one of its gradient steps", 1, 1 << 20, 64)
@@ -248,4 +253,6 @@ def identity(workload: Workload) -> str:
         del fields["learner"]["entropy"], fields["learner"]["gae_lambda"]
     if not workload.traits.has_model:
         del fields["model"]
+    elif workload.model.kind == "mlp":
+        del fields["model"]["kind"]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]

@@ -4,6 +4,13 @@ One perceptron, whose inputs are the state and the action (of choices one-hot), 
 state, the reward and the logit of the end. States are in standard deviations from their mean, changes and rewards in
 units of their own root mean square, which are learned meanwhile. All of its numbers lie in flat vectors, so processes
 that are given the same ones train it together.
+
+[model] kind "parted" has the layers as printed: an input layer of the state and one of the action, of hidden[0] units
+together, then the hidden layers, then three output layers (next state, reward, end). Two input layers are one whose
+weights from the action to the state's units, and the reverse, are 0 and have no gradient; three output layers on the
+same units are one. The printed text does not say how many units there are, nor the loss. Here every layer but the last
+ends in ReLU; the loss is half the squared errors, and the logistic loss of the end, with equal weights; the first
+output is the change of the state in place of the state, in the units above, for a change is small beside the state.
 """
 
 import math
@@ -47,8 +54,10 @@ class WorldModel:
 
     def __init__(self, workload: Workload, seed: int = 0, vectors: ModelVectors | None = None) -> None:
         self._workload, self._states = workload, math.prod(workload.observation.stacked)
-        sizes = (self._states + workload.action_size, *workload.model.hidden, self._states + 2)
-        self.vectors = _initial(sizes, seed) if vectors is None else vectors
+        hidden, is_parted = workload.model.hidden, workload.model.kind == "parted"
+        sizes = (self._states + workload.action_size, *hidden[:is_parted], *hidden, self._states + 2)
+        self._mask = _mask_of(self._states, sizes[0], hidden[0] * is_parted)
+        self.vectors = _initial(sizes, seed, self._mask) if vectors is None else vectors
         weights, mean, square, *_ = self.vectors
         self._centers, self._spreads = self.vectors.inputs[:-1].reshape(2, self._states)
         self._state = State(weights, np.zeros_like(weights), mean, square, weights[:0], weights[:0])
@@ -81,7 +90,7 @@ class WorldModel:
         inputs = self._inputs(seen, rows["action"])
         wrong, moved = _train(
             inputs, changes / self._units(), np.ascontiguousarray(rows["terminated"], np.bool_), self._state,
-            self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._rate, Descent(_CLIP),
+            self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._rate, Descent(_CLIP), self._mask,
         )  # fmt: skip
         error, mean = math.sqrt(wrong / moved) if moved else 0.0, self.vectors.inputs[-1:]
         mean += (error - mean) * share
@@ -134,12 +143,20 @@ class WorldModel:
         return self._scratch
 
 
-def _initial(sizes: tuple[int, ...], seed: int) -> ModelVectors:
-    """Weights uniform in +-1/sqrt(inputs of the layer), nothing learned."""
+def _initial(sizes: tuple[int, ...], seed: int, mask: NDArray[np.float32]) -> ModelVectors:
+    """Weights uniform in +-1/sqrt(inputs of the layer), the first of them times the mask; nothing learned."""
     weights = initial(sizes, np.random.default_rng([seed, _INITIAL]))
+    weights[: len(mask)] *= mask
     inputs = np.repeat(np.array([0, 1, 0], np.float32), (sizes[-1] - 2, sizes[-1] - 2, 1))
     mean, square, scales = (np.zeros(count, np.float32) for count in (len(weights), len(weights), sizes[-1]))
     return ModelVectors(weights, mean, square, scales, inputs)
+
+
+def _mask_of(states: int, inputs: int, units: int) -> NDArray[np.float32]:
+    """Factors ``[units * inputs]``, 1 or 0, of the first weights: half of the units see the state, half the action."""
+    sees_state, is_state = np.arange(units) < (units + 1) // 2, np.arange(inputs) < states
+    mask: NDArray[np.float32] = (sees_state[:, None] == is_state).astype(np.float32).ravel()
+    return mask
 
 
 @kept_njit(nogil=True, fastmath=LOOSE)
@@ -153,10 +170,12 @@ def _predict(inputs: Any, weights: Any, sizes: Any, scratch: Any, outputs: Any) 
 
 @kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _train(
-    inputs: Any, targets: Any, ended: Any, state: Any, sizes: Any, scratch: Any, count: int, rate: float, settings: Any
-) -> Any:
+    inputs: Any, targets: Any, ended: Any, state: Any, sizes: Any, scratch: Any, count: int, rate: float, settings: Any,
+    mask: Any,
+) -> Any:  # fmt: skip
     """Take Adam's step number ``count`` on half the squared errors and the logistic loss, the mean over rows.
 
+    The gradient of the first weights is multiplied by the ``mask``, so that Adam leaves at 0 what is 0.
     Returns the sums over all states of their squared errors, and of their squared changes.
     """
     columns, last = targets.shape
@@ -173,5 +192,7 @@ def _train(
                 moved += target * target
         after[last, b] = share * (1 / (1 + np.exp(-outputs[last, b])) - np.float32(ended[b]))
     backward(state.weights, sizes, layers, slopes, columns, scratch.turned, state.gradient, sizes[0])
+    for i in range(len(mask)):
+        state.gradient[i] *= mask[i]
     descend(state, 0, len(state.weights), count, rate, settings)
     return wrong, moved

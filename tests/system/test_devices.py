@@ -32,7 +32,7 @@ torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners.torch_learner import base  # noqa: E402
 
 HERE = {"learner": "gpu"} | dict.fromkeys(("sampling", "updating", "storage"), "cpu")
-SPLIT = ("ddpg", "td3", "sac")
+SPLIT = ("ddpg", "td3", "sac", "a3c")
 WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
 
 

@@ -12,16 +12,17 @@ pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
+from impls.training.actor import Inserted
 from impls.training.algorithms import dyna_q
-from impls.training.algorithms.dyna_q import MODEL_STEPS, SIMULATED, ModelWorker
+from impls.training.algorithms.dyna_q import HANDED, MODEL_STEPS, RAISED, SIMULATED, TAKEN, Experiences, ModelWorker
 from impls.training.arrangement import Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.copies.syncs import OWN_UPDATES, Shard, SharedWeights, sync_class
 from impls.training.learners import make as make_learner
 from impls.training.options import parser, setup_of
-from impls.training.parallel.board import Board, Counter
+from impls.training.parallel.board import Board, Counter, Stopped
 from impls.training.weights import layout_of
-from tests.parallel_runs import advance, kill, small
+from tests.parallel_runs import advance, kill, lose, small
 from tests.system.test_copies import of, running
 
 
@@ -34,7 +35,7 @@ def workers_of(count, **options):
     workload, arrangement = dyna(), of(model_workers=count, replay="shared", **options)
     numbers = SharedWeights(make_learner(workload, seed=0), arrangement, seed=4)
     board = Board(arrangement.members + 1, 1, 1)
-    replay, rng = make_replay(64, layout_of(workload), alpha=0.6, epsilon=0.01), np.random.default_rng(0)
+    replay, rng = make_replay(64, layout_of(workload), alpha=0.6, epsilon=0.001), np.random.default_rng(0)
     records = {
         name: (rng.random((32, *shape)) * 2).astype(dtype)
         for name, (shape, dtype) in layout_of(workload).fields.items()
@@ -45,6 +46,14 @@ def workers_of(count, **options):
         sync = kind(make_learner(workload, seed=0), arrangement, board, 1 + at, numbers)
         made.append(ModelWorker(workload, sync, numbers, replay, at, at))
     return made, numbers, board, records
+
+
+def steps_of(*numbers, ended=()):
+    """Records of steps from state number to state number + 1; those in ``ended`` terminated there."""
+    led = np.float32([[number + 1, 0] for number in numbers])
+    seen, ends = led - np.float32([1, 0]), np.isin(numbers, ended)
+    records = {"observation": seen, "next_observation": led, "reward": led[:, 0], "terminated": ends}
+    return Inserted(records | {"action": np.zeros(len(led), np.uint8)}, None, np.ones(len(led), np.bool_))
 
 
 def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_no_more():
@@ -108,6 +117,81 @@ def test_a_simulated_update_is_of_states_that_were_seen_and_of_what_the_model_pr
     assert 0.3 < actions.mean() < 0.7
 
 
+def test_a_queue_hands_each_record_to_one_worker_in_order_and_makes_the_sender_wait_while_it_is_full():
+    workers, numbers, board, _ = workers_of(3, experience="queue", queue_size=10)
+    hand_over, taken = dyna_q.make_sender(dyna(), workers[0]._sync, numbers), [[], [], []]
+
+    def send():
+        for first in range(0, 999, 3):
+            hand_over(steps_of(first, first + 1, first + 2))
+            assert numbers["records"][HANDED, 0] - numbers["records"][TAKEN, 0] <= 10
+
+    def take(at):
+        while sum(map(len, taken)) < 996:
+            rows = workers[at]._queue.take(4)
+            taken[at] += [] if rows is None else [rows["reward"].astype(int).tolist()] * 4
+
+    with ThreadPoolExecutor(4) as pool:
+        [done.result() for done in [pool.submit(send), *(pool.submit(take, at) for at in range(3))]]
+    batches = [batch for own in taken for batch in own[::4]]
+    assert sorted(batches) == [[at, at + 1, at + 2, at + 3] for at in range(1, 997, 4)]
+    assert all(own == sorted(own) for own in taken)
+    assert workers[0]._queue.take(4) is None  # three wait
+    board.stop()
+    with pytest.raises(Stopped):
+        hand_over(steps_of(*range(10)))
+
+
+def test_each_record_of_a_queue_trains_the_model_once_also_while_no_simulated_update_is_free():
+    (worker,), numbers, board, _ = workers_of(1, experience="queue")
+    hand_over, own = dyna_q.make_sender(dyna(), worker._sync, numbers), numbers["counts"][0]
+    board.add(Counter.UPDATES)
+    worker.turn()
+    assert own[[MODEL_STEPS, SIMULATED]].tolist() == [0, 0]  # the model has learned nothing yet
+    size = dyna().model.batch
+    hand_over(steps_of(*range(3 * size + 1)))
+    for _ in range(5):
+        worker.turn()
+    assert own[[MODEL_STEPS, SIMULATED]].tolist() == [3, 1]
+    told = dyna_q.report(numbers, 1, 1)
+    assert (told["handed"], told["taken"]) == (3 * size + 1, 3 * size)
+
+
+def test_a_record_follows_the_one_before_it_in_its_episode_whatever_is_inserted_at_once():
+    (worker,), numbers, _, _ = workers_of(1, priorities="swept")
+    handed = Experiences(dyna(), worker._sync, numbers)
+    for numbers_of, ended in [((4,), ()), ((5, 6), ()), ((7, 8, 9), [8]), ((3,), ()), ((4,), ())]:
+        handed.hand_over(steps_of(*numbers_of, ended=ended))
+    assert handed.follows(np.arange(8)).tolist() == [False, True, True, True, True, False, False, True]
+    assert len(handed._follows) == dyna().replay.capacity
+    again = Experiences(dyna(), worker._sync, numbers)  # as after a resume, with new episodes
+    again.hand_over(steps_of(5))
+    assert not again.follows(np.array([8])).any()
+
+
+def test_a_sweep_sets_priorities_by_new_errors_and_raises_those_of_the_records_before():
+    (worker,), numbers, board, _ = workers_of(1, priorities="swept")
+    hand_over, replay, gamma = dyna_q.make_sender(dyna(), worker._sync, numbers), worker._replay, dyna().learner.gamma
+    hand_over(steps_of(*range(3), *range(10, 39)))
+    before = np.full(32, 0.5)
+    replay.update_priorities(np.arange(32), before)
+    sequence, errors = np.array([2, 9, 9, 3, 20, 19]), np.float32([2, 0.3, 4, 8, 0.1, 0.01])
+    worker._sweep(worker._swept, sequence, errors)
+    expected = before.copy()
+    expected[[2, 9, 3, 20, 19]] = 2, 4, 8, 0.1, 0.01
+    expected[[1, 8]] = 2 * gamma, 4 * gamma  # record 3 begins an episode, and 0.5 is more than 0.01 * gamma
+    expected[19] = 0.1 * gamma  # also as a record before
+    alpha, epsilon = dyna().replay.alpha, dyna().replay.epsilon
+    found = replay.retrieve_priorities(np.arange(32))
+    np.testing.assert_allclose(found, (np.float32(expected) + epsilon) ** alpha, rtol=1e-5)
+    assert numbers["counts"][0, RAISED] == 3
+    assert replay.check() == pytest.approx(0, abs=1e-6)
+    board.add(Counter.UPDATES)
+    worker._sync.learner.parameters[:] = np.nan
+    with pytest.raises(TrainingError, match="diverged"):
+        worker.turn()
+
+
 @pytest.mark.parametrize("sync", ["lock", "hogwild", "server"])
 def test_a_workers_step_moves_the_shared_weights(sync):
     (first, _), numbers, board, _ = workers_of(2, sync=sync)
@@ -153,6 +237,24 @@ def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_
         loop.load_state_dict(saved)
         for name, each in loop.shared.state_dict().items():
             np.testing.assert_array_equal(each, saved["numbers"][name])
+
+
+def test_a_run_with_queue_and_sweep_that_was_killed_keeps_what_waits_and_resumes():
+    workload = dyna(steps=100_000, local_storage=3, environments=2)
+    options = {"model_workers": 2, "replay": "shared", "experience": "queue", "priorities": "swept", "queue_size": 100}
+    with running(workload, **options) as loop:
+        counts, records = loop.shared["counts"], loop.shared["records"]
+        advance(loop, lambda: counts[:, SIMULATED].min() >= 20 and counts[:, MODEL_STEPS].sum() >= 3)
+        lose(loop, "model-1")
+        saved = loop.state_dict()
+        handed, taken = saved["numbers"]["records"][:, 0]
+        assert handed == loop.buffers[0].written
+        assert taken <= handed <= taken + 100
+        assert taken == workload.model.batch * (taken // workload.model.batch)
+    with running(workload, saved=saved, **options) as loop:
+        records, goal = loop.shared["records"], loop.updates + 50
+        advance(loop, lambda: loop.updates >= goal and records[TAKEN, 0] > taken)
+        assert loop.shared["counts"][:, RAISED].sum() > 0
 
 
 def setting(name, *arguments):

@@ -30,6 +30,8 @@ pendulum_td3 --split --arrangement=apart --learners=2 -> --learners
 pendulum_td3 --policy=split -> --policy split --split
 pendulum_td3 --split --learner=dense -> --split --learner dense
 pendulum_td3 --split --arrangement=copies --processes=2 -> --split copies
+cartpole_a3c --split --arrangement=copies --processes=2 -> --split copies --arrangement serial
+cartpole_dyna_q --split -> --split dyna_q a3c
 cartpole_a3c --arrangement=apart -> a3c policy apart --arrangement copies
 cartpole_a3c --arrangement=pipelined -> a3c policy pipelined --arrangement copies
 cartpole_a3c --actors=2 -> a3c actor copies
@@ -49,6 +51,14 @@ cartpole_dyna_q --processes=2 -> dyna_q 2 --processes --model-workers
 cartpole_dyna_q --replay=local -> --replay shared
 cartpole_dyna_q --sync=server --every=episode -> --every
 cartpole_dyna_q --model-workers=0 --cap=2 -> --cap --model-workers
+cartpole_dyna_q --model-workers=0 --experience=queue -> --experience --model-workers
+cartpole_dyna_q --priorities=sweeped -> priorities kept swept 'sweeped'
+cartpole_dyna_q --priorities=swept --alpha=0 -> --alpha --priorities kept
+cartpole_dyna_q --experience=queue model.batch=2001 -> 2,000 2,001 [model] batch
+cartpole_dqn --priorities=swept -> --priorities dqn dyna_q
+cartpole_dyna_q model.kind="parted" model.hidden=[1] -> parted 2 1
+cartpole_dyna_q model.kind="part" -> kind mlp parted
+cartpole_dqn model.kind="parted" -> dqn [model]
 pendulum_memr --arrangement=apart -> memr apart --arrangement serial
 pendulum_memr --arrangement=pipelined -> memr pipelined --arrangement serial
 pendulum_memr --arrangement=copies -> memr copies --arrangement serial

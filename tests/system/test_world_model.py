@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from impls.training import load
-from impls.training.workload import Model
+from impls.training.workload import Model, identity
 from impls.training.world_model import ModelVectors, WorldModel
 from tests.learning import change, dense, slope
 
@@ -16,8 +16,8 @@ CARTPOLE, PENDULUM = load("cartpole_dqn"), load("pendulum_td3")
 each_kind = pytest.mark.parametrize("base", [CARTPOLE, PENDULUM], ids=["choices", "numbers"])
 
 
-def workload(base, hidden=(9, 5), rate=1e-3):
-    return change(base, model=Model(hidden=hidden, learning_rate=rate))
+def workload(base, hidden=(9, 5), rate=1e-3, **more):
+    return change(base, model=Model(hidden=hidden, learning_rate=rate, **more))
 
 
 def rows_of(workload, count, seed=0):
@@ -57,21 +57,30 @@ def loss_of(weights, model, inputs, targets, ended):
     return loss.mean()
 
 
+def is_seen(base, units):
+    """Tell whether each weight of the first layer is of the state's units and the state, or of the action's both."""
+    states = base.observation.stacked[0]
+    return [(unit < -(-units // 2)) == (i < states) for unit in range(units) for i in range(states + base.action_size)]
+
+
+@pytest.mark.parametrize("kind", ["mlp", "parted"])
 @each_kind
-def test_gradient_is_that_of_the_loss_by_differences_in_float64(base):
-    model, rows = WorldModel(workload(base), seed=3), rows_of(base, 37)
+def test_gradient_is_that_of_the_loss_by_differences_in_float64(base, kind):
+    model, rows = WorldModel(workload(base, kind=kind), seed=3), rows_of(base, 37)
     before = model.vectors.weights.astype(np.float64)
     model.train(rows)
     changes = np.column_stack((rows["next_observation"] - rows["observation"], rows["reward"]))
     targets = changes / np.sqrt((changes**2).mean(0))
     inputs = model._inputs(rows["observation"], rows["action"])
     expected = slope(lambda weights: loss_of(weights, model, inputs, targets, rows["terminated"]), before)
+    expected[: 9 * inputs.shape[1]] *= is_seen(base, 9) if kind == "parted" else 1
     assert model._state.gradient == pytest.approx(expected, rel=1e-3, abs=2e-5)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "parted"])
 @each_kind
-def test_a_linear_system_is_learned_to_a_twentieth_of_its_change(base):
-    base = workload(base, (64, 64), 2e-3)
+def test_a_linear_system_is_learned_to_a_twentieth_of_its_change(base, kind):
+    base = workload(base, (64, 64), 2e-3, kind=kind)
     model = WorldModel(base)
     errors = [model.train(rows_of(base, 64, seed)) for seed in range(1500)]
     assert errors[0] > 0.8
@@ -83,6 +92,22 @@ def test_a_linear_system_is_learned_to_a_twentieth_of_its_change(base):
     assert (np.sqrt((wrong**2).mean(0)) < 0.1 * np.sqrt((change**2).mean(0))).all()  # each number of the state
     assert np.abs(reward - new["reward"]).mean() < 0.1
     assert (ended == new["terminated"]).mean() > 0.95
+
+
+@each_kind
+def test_input_layers_stay_apart_and_the_hidden_layers_follow_them(base):
+    model = WorldModel(workload(base, kind="parted"), seed=3)
+    states, inputs = base.observation.stacked[0], base.observation.stacked[0] + base.action_size
+    assert model._sizes.tolist() == [inputs, 9, 9, 5, states + 2]
+    for seed in range(3):
+        model.train(rows_of(base, 37, seed))
+        np.testing.assert_array_equal(model.vectors.weights[: 9 * inputs] != 0, is_seen(base, 9))
+
+
+def test_the_kind_of_the_model_changes_no_identity_by_its_default():
+    usual = load("cartpole_dyna_q")
+    assert identity(usual) == "d03a2b4c"
+    assert identity(change(usual, model=Model(kind="parted"))) != identity(usual)
 
 
 def test_error_of_a_model_that_predicts_no_change_is_one():

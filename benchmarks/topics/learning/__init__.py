@@ -37,12 +37,14 @@ OVER_NODES = {
     "nodes_central": dataclasses.replace(_NODES, learners=LEARNERS),
 }
 """Runs that need a Ray cluster."""
-OWN_WORKLOADS = ("a3c", "dyna_q", "memr", "batches", "samplers", "transports", LIBRARIES)
+OWN_WORKLOADS = ("a3c", "dyna_q", "dyna_q_printed", "memr", "batches", "samplers", "transports", LIBRARIES)
 UNUSUAL = (*OVER_NODES, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 NAMES = (*KINDS, *OVER_NODES, DEEPER, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 USUAL = 16  # gradient steps k between meetings of copies that are not two
 WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))
 """Model workers, and the most simulated updates for each real one."""
+PRINTED = {"experience": "queue", "priorities": "swept"}
+"""Of Dyna-Q's arrangement what is printed, and what is named as future work [StoneSachdev, IV-E and IV-F]."""
 OF_WORKERS = ({"replay": "local"}, {"replay": "shared"})  # by whether there are any
 ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), (1, 156, 7_812)
 """Exponents of MEMR's priorities and segments of 128 records besides its own: a segment, and the 20,000 and 1,000,000
@@ -53,6 +55,7 @@ STEPS_COUNT = ("memr", "batches", "transports", DEEPER, LOCAL)
 """Runs by which claims count environment steps or gradient steps until solved, which take a fine grid."""
 GRID = 250  # environment steps between their evaluations
 WORDS = {"count": "actors"}  # of a key, where it says little alone
+FIELDS = {"kind": "model_kind"}  # of a key, where a record has another field of that name
 Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value
 
 
@@ -114,10 +117,11 @@ class Trained:
         names = ("period", "banks") if arrangement.sync == LOCAL else ()
         names = OF_COPIES if arrangement.name == COPIES else names
         names += ("actor_nodes", "batches_a_call") if arrangement.name == NODES else ()
-        names += ("model_workers", "cap") if task.algorithm == "dyna_q" else ()
+        names += ("model_workers", "cap", *self._printed) if task.algorithm == "dyna_q" else ()
         own = {name: getattr(arrangement, name) for name in names}
         own |= {"interval": self.interval} if self.interval else {}
-        own |= {key: value for _, key, value in self.changes} | ({"library": self.library} if self.library else {})
+        own |= {FIELDS.get(key, key): value for _, key, value in self.changes}
+        own |= {"library": self.library} if self.library else {}
         return {
             "kind": self.kind, "workload": task.name, "identity": training.identity(task),
             "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
@@ -135,18 +139,24 @@ class Trained:
         name += f", M = {arrangement.actor_nodes}" * (name == NODES)
         if self.library:
             return self.library
+        if self.settings.algorithm == "dyna_q":
+            words = *(value for _, _, value in self.changes), *self._printed.values()
+            return ", ".join([name, f"W = {arrangement.model_workers}", f"c = {arrangement.cap}", *words])
         if self.changes:
             return ", ".join([name, *(f"{WORDS.get(key, key)} = {value:g}" for _, key, value in self.changes)])
         if arrangement.transport != "shared":
             return f"{name}, {arrangement.transport}"
-        if self.settings.algorithm == "dyna_q":
-            return f"{name}, W = {arrangement.model_workers}, c = {arrangement.cap}"
         if name == COPIES:
             return f"{name}, P = {arrangement.processes}, {arrangement.sync}, k = {arrangement.every}"
         if arrangement.learners > 1:
             averaged = f", H = {arrangement.period}" if arrangement.sync == LOCAL else ""
             return f"{name}, {arrangement.learners} learners, {arrangement.sync}{averaged}"
         return f"{name}, D = {ahead}" if name == "pipelined" or ahead else name
+
+    @property
+    def _printed(self) -> dict[str, str]:
+        """Settings of ``PRINTED`` that its arrangement has."""
+        return {key: value for key, value in PRINTED.items() if getattr(self.arrangement, key) == value}
 
     @property
     def label(self) -> str:
@@ -173,6 +183,9 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
     """Return the runs of each name, by no seed yet: of the workload that is ``asked``, or of those of an algorithm."""
     task, own = asked.workload, training.load(asked.workload).replay.presampled
     dyna_q = [Arrangement(name=COPIES, model_workers=count, cap=cap, **OF_WORKERS[count > 0]) for count, cap in WORKERS]
+    usual = Arrangement(name=COPIES, model_workers=1, cap=4, replay="shared")
+    printed = [(usual, (("model", "kind", "parted"),))]
+    printed += [(dataclasses.replace(usual, **{key: value}), ()) for key, value in PRINTED.items()]
     of_memr = [(), *((("model", "segments", count),) for count in SEGMENTS)]
     of_memr += [(("replay", "alpha", alpha),) for alpha in ALPHAS]
     kinds = {name: [Trained(task, arrangement, own)] for name, arrangement in {**KINDS, **OVER_NODES}.items()}
@@ -183,6 +196,7 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
         COPIES: [Trained(task, copies, own) for copies in list_copies(asked, asked.every)],
         "a3c": [Trained("cartpole_a3c", copies) for copies in list_copies(asked, [1], usual=1)],
         "dyna_q": [Trained("cartpole_dyna_q", copies) for copies in dyna_q],
+        "dyna_q_printed": [Trained("cartpole_dyna_q", copies, 0, changes) for copies, changes in printed],
         "memr": [
             Trained("pendulum_sac", SERIAL),
             *(Trained("pendulum_memr", SERIAL, 0, changes) for changes in of_memr),

@@ -16,6 +16,7 @@ local        apart, with learners whose weights are averaged every H steps, each
 copies       serial loops with an environment and a network each, whose weights meet: --processes, --every, --syncs
 a3c          cartpole_a3c by copies that meet after each gradient step: --processes, --syncs
 dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
+dyna_q_printed  dyna_q's W = 1 and c = 4 by the parted model, by a queue of experience, by prioritized sweeping
 memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and with a single segment
 batches      pendulum_td3 by batches of 64 to 1,000: what does a large one learn for a gradient step?
 samplers     cartpole_dqn by 1, 2 and 4 actors apart

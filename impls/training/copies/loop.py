@@ -122,6 +122,8 @@ class Copy(SerialLoop):
         self._board, self._number, self._shared = board, number, shared
         self._least = -(-workload.learner.learning_starts // arrangement.processes)  # of its own steps, to learn from
         self._members = arrangement.members
+        hook = algorithms.hook(workload, "make_sender") if arrangement.model_workers else None
+        self._send = hook(workload, self.sync, shared) if hook else None
         board.before_rest = self.flush
         counter.add(shared.address(BEGUN), 1)
 
@@ -161,6 +163,11 @@ class Copy(SerialLoop):
         due = super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
         own[OWN_DUE] = due + (0 if isinstance(self.buffer, Rollouts) else own[OWN_DUE])  # those left at a resume
         return int(own[OWN_DUE])
+
+    def _insert(self, inserted: Inserted) -> None:
+        if self._send:
+            self._send(inserted)
+        super()._insert(inserted)
 
     def _stepped(self, batch: Batch) -> Stepped:
         stepped: Stepped = self.sync.step(batch)
@@ -210,12 +217,12 @@ class CopiesLoop(Node, Loop):
         rows = {"copy": range(copies), "model": range(copies, members), "shard": shards}
         name, policy = self.learner.implementation, learners.default(workload) if policy is None else policy
         super().__init__(workload, arrangement, rows, copies, 1, learner=name, policy=policy, seed=seed)
-        self.shared = SharedWeights(self.learner, arrangement, seed=seed)
-        if rows["model"]:
-            self.model = algorithms.hook(workload, "model_of")(workload, self.shared)
         count = arrangement.processes if arrangement.replay == "local" else 1
         parts = range(count if workload.traits.has_replay else 0)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
+        self.shared = SharedWeights(self.learner, arrangement, seed=seed)
+        if rows["model"]:
+            self.model = algorithms.hook(workload, "model_of")(workload, self.shared)
         self._copy = Copy(
             workload, arrangement, 0, self.board, self.shared, self.learner, self._buffer(0), self.policy_name, seed
         )

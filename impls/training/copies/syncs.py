@@ -9,6 +9,7 @@ A new one is a class of this file with a ``name``.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,6 +122,10 @@ class CopySync(Sync, ABC):
         self.exchange()
         self._own[OWN_SINCE] = 0
 
+    def hold_mutex(self) -> AbstractContextManager[None]:
+        """A context in which no other copy or worker is, if each asks for it; one that died in it is out of it."""
+        return self.locked(self.shared.address(MUTEX))
+
     @abstractmethod
     def exchange(self) -> None:
         """Exchange weights, or what they moved by, with the shared ones."""
@@ -195,7 +200,7 @@ class Lock(Adding):
 
     def exchange(self) -> None:
         """Wait for the mutex, which is taken over from an owner that died, add, and take the sum."""
-        with self.locked(self.shared.address(MUTEX)):
+        with self.hold_mutex():
             is_alone = counter.value_of(self.shared.address(MET)) == self._known
             self._known = self.add(is_alone) + 1
 

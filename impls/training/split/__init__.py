@@ -14,11 +14,11 @@ use_threads = torch_learner.use_threads  # of each of the two processes
 
 def unsuited(workload: Workload, device: str) -> str | None:
     """None, or why no learner can be split there."""
-    if workload.has_choices:
-        named = ", ".join(name for name, row in ALGORITHMS.items() if not row.has_choices)
-        return f"--split parts actor and critic of {named}; {workload.algorithm} has none: leave it out"
+    if not workload.traits.has_policy:
+        named = ", ".join(name for name, row in ALGORITHMS.items() if row.has_policy)
+        return f"--split parts policy and critic of {named}; {workload.algorithm} has one network: leave it out"
     if device != "cpu":
-        return f"--split has actor and critic in two processes of the cpu, not on {device}; leave out one of them"
+        return f"--split has policy and critic in two processes of the cpu, not on {device}; leave out one of them"
     return torch_learner.unsuited(workload, device)
 
 

@@ -1,8 +1,10 @@
-"""Actor and critic of a learner in two processes, as on two devices: [Hou2023, Fig. 3].
+"""Actor and critic of a learner in two processes, as on two devices: [Hou2023, Fig. 3]; [StoneSachdev, IV-D] for A3C.
 
 This process has the critics, a child the policy; both compute with the same weights in shared memory, and each takes
-the steps of its own optimizers. In a gradient step the child is sent states and answers with actions; then it is sent
-dLoss/dActions and follows them. It computes the policy's actions while the critics are trained.
+the steps of its own optimizers. In a gradient step the child is sent states and answers with actions (of A3C, with
+logits); then it is sent dLoss/dActions and follows them. It computes the policy's actions while the critics are
+trained; A3C's policy comes first, so the child follows while the critic is trained. A child that is killed leaves its
+step half taken; a run that resumes takes the next step due, so A3C leaves out the n records of that step.
 """
 
 import contextlib
@@ -39,6 +41,7 @@ class SplitLearner(TorchLearner):
         self._shared = memory.handle(), sizes
         self._child: ConnectedChild | None = None  # begun with the first gradient step
         self._is_asked = False  # whether the child computes the policy's actions, which are not fetched yet
+        self._is_following = False  # whether the child takes the policy's step, and has not answered yet
         self._actions: tuple[Tensor, ...] = ()
 
     def place(self, vectors: Vectors) -> None:
@@ -54,7 +57,7 @@ class SplitLearner(TorchLearner):
         """End the child; the next gradient step would begin another."""
         if self._child:
             self._child.close()
-            self._child = None
+            self._child, self._is_following = None, False
 
     def _begin(self) -> ConnectedChild:
         """Begin the child, with the weights, moments and counts that there are."""
@@ -74,9 +77,15 @@ class SplitLearner(TorchLearner):
         """Take the optimizer's step, or let the child take the policy's."""
         if phase.network != "policy":
             return super().follow(phase, gradients)
-        self._ask(FOLLOW, [part.numpy() for part in gradients])
+        self._send(FOLLOW, [part.numpy() for part in gradients])
+        self._is_following = True
         for state in self.optimizers["policy"].state.values():
             state["step"] += 1
+
+    def finish(self) -> None:
+        """Count the step once the child has taken the policy's, whose weights may be read from then on."""
+        self._await_step()
+        super().finish()
 
     def _set_updates(self, updates: Mapping[str, int]) -> None:
         super()._set_updates(updates)
@@ -85,8 +94,8 @@ class SplitLearner(TorchLearner):
 
     def _losing(self, phase: Phase, rows: Rows) -> Any:
         """The critics' loss; before its gradient is derived, the child begins with the policy's actions."""
-        lost = phase.loss(rows)
-        if phase.network == "critic" and any(one.network == "policy" for one in self.phases()):
+        lost, order = phase.loss(rows), [network for network, _ in self.phases()]
+        if "policy" in order[order.index(phase.network) :] and phase.network == "critic":
             inputs = [rows["observation"], *([rows["noise"]] if self.workload.traits.samples_by == "normal" else [])]
             self._send(ACT, False, True, [part.numpy() for part in inputs])
             self._is_asked = True
@@ -118,7 +127,13 @@ class SplitLearner(TorchLearner):
         self._send(*what)
         return self._answer()
 
+    def _await_step(self) -> None:
+        if self._is_following:
+            self._answer()
+            self._is_following = False
+
     def _send(self, *what: Any) -> None:
+        self._await_step()
         with _living():
             (self._child or self._begin()).pipe.send(what)
 
