@@ -3,6 +3,7 @@
 The file is one of numpy.savez: first the state as JSON, in which a number stands for each array, then the arrays.
 """
 
+import dataclasses
 import functools
 import json
 import math
@@ -13,15 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import learners
+from .arrangement import Arrangement
 from .errors import TrainingError
 from .folder import PAIRS
 from .loop import Loop
+from .settings import list_fields
 from .weights import layout_of
 from .workload import Workload
 
@@ -134,7 +138,7 @@ def check_state(path: Path, state: Any, loop: Loop, form: Mapping[str, Any]) -> 
     if not isinstance(state, dict) or state.keys() != form.keys() or not isinstance(state["identity"], dict):
         raise _refused(path, "it lacks what a run saves")
     with refusing(path):  # whatever stands in place of a setting
-        other = _differences(state["identity"], loop.identity())
+        other = _differences(state["identity"], loop.identity(), _list_defaults())
     if other not in ([], [STEPS]):
         remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if path.with_name(PAIRS).exists() else ""
         raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
@@ -191,7 +195,8 @@ def _first_mismatch(saved: Any, expected: Any, path: str) -> str:
         return ""
     parts: Iterable[tuple[Any, Any, str]] = ()
     if isinstance(expected, dict):
-        is_alike = isinstance(saved, dict) and expected.keys() - _LATER <= saved.keys() <= expected.keys()
+        later = expected.keys() if path.startswith("identity") else _LATER  # an identity's values were compared before
+        is_alike = isinstance(saved, dict) and expected.keys() - later <= saved.keys() <= expected.keys()
         parts = ((saved[name], expected[name], f"{path}.{name}".lstrip(".")) for name in expected if name in saved)
     elif isinstance(expected, list | tuple):
         is_alike = isinstance(saved, list) and (isinstance(expected, list) or len(saved) == len(expected))
@@ -221,13 +226,21 @@ def too_large(path: Path, workload: Workload, verb: str, and_then: str) -> Train
     )
 
 
-def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:
-    """The keys in which two identities differ."""
+def _list_defaults() -> dict[str, Any]:
+    """List the defaults of an identity's keys, which a checkpoint had that was saved before there was the key."""
+    tables = {table: {field.name: field.default for field in own} for table, own in list_fields() if table}
+    return {"workload": tables, "arrangement": {field.name: field.default for field in dataclasses.fields(Arrangement)}}
+
+
+def _differences(
+    saved: Mapping[str, Any], here: Mapping[str, Any], usual: Mapping[str, Any] = MappingProxyType({}), at: str = ""
+) -> list[str]:
+    """The keys in which two identities differ; a key that was not saved had its ``usual`` value."""
     differing = []
     for key in (*here, *(key for key in saved if key not in here)):
-        value, before = here.get(key), saved.get(key)
+        value, before = here.get(key), saved.get(key, usual.get(key))
         if isinstance(value, dict) and isinstance(before, dict):
-            differing += _differences(before, value, f"{at}{key}.")
+            differing += _differences(before, value, usual.get(key, {}), f"{at}{key}.")
         elif before != (list(value) if isinstance(value, tuple) else value):
             differing.append(f"{at}{key}")
     return differing
