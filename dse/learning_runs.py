@@ -38,6 +38,7 @@ METRICS = {
 }
 """Unit and form of each metric; the last two are no metrics of [Zhang2022]."""
 ALL_METRICS = METRICS | dict.fromkeys(("stale_weights", "stale_batches"), ("gradient steps", ",.1f"))
+ALL_METRICS |= {"rollouts": ("model records", ",.0f")}
 COPIES = "copies"
 FIGURES = {"episodes": ",.0f", "seconds an episode": ".3f", "minutes": ".2f", "speed-up": ".2f"}
 """Form of each of the four figures of [StoneSachdev, Figs. 1 to 4]."""
@@ -101,9 +102,12 @@ def _values(run: Record, single: Record | None, serial: Record | None) -> Iterat
     if run.metrics["test_mean"] is not None:
         yield "policy_quality", Value(run.metrics["test_mean"])
     reached = (sample_efficiency, steps), (learning_efficiency, updates), (time_to_solve, seconds)
-    for efficiency, counts in reached:
+    named = [(efficiency, efficiency.__name__, counts) for efficiency, counts in reached]
+    if any(run.metrics.get("rollouts", ())):
+        named.append((sample_efficiency, "rollouts", run.metrics["rollouts"]))
+    for efficiency, name, counts in named:
         count = efficiency(counts, means, run.metrics["solved_at"])
-        yield efficiency.__name__, Value(counts[-1], True) if count is None else Value(count)
+        yield name, Value(counts[-1], True) if count is None else Value(count)
     yield "computation_efficiency", Value(rate)
     if single and learners > 1:
         yield "scaling_factor", Value(scaling_factor(rate, learners, computation_efficiency(1, single.seconds)))

@@ -35,8 +35,9 @@ METRICS = {
     "average_seconds": "s", "busiest": "process", "cpu_percent": "% of all cores", "episodes": "count by point",
     "frames_hz": "rows/s", "gradient_steps": "count", "interval": "steps between points", "over": "limits exceeded",
     "points": "steps, updates, s, mean return", "race": "rows", "ratios": "measured / asked", "report": "counts",
-    "restarts": "count", "sampling_hz": "steps/s", "seconds": "s", "solved_at": "mean return", "solved_seconds": "s",
-    "solved_steps": "count", "solved_updates": "count", "start_seconds": "s", "steps": "count", "superseded": "share",
+    "restarts": "count", "rollouts": "count by point", "sampling_hz": "steps/s", "seconds": "s",
+    "solved_at": "mean return", "solved_seconds": "s", "solved_steps": "count", "solved_updates": "count",
+    "start_seconds": "s", "steps": "count", "superseded": "share",
     "test_episodes": "count", "test_mean": "mean return", "update_hz": "gradient steps/s", "used_bytes": "bytes",
 }  # fmt: skip
 """What records may have found besides seconds of a call: the unit, or what it counts."""

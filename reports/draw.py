@@ -166,7 +166,8 @@ def _draw_curves(axes: Axes, rows: pd.DataFrame, figure: Figure, every: pd.DataF
     keys = list_keys(every, figure)
     palette = {name: color for name, color, _ in keys}
     marker = "o" if rows[figure.x].nunique() <= 8 else None
-    sns.lineplot(rows, x=figure.x, y=figure.y, hue=figure.hue, palette=palette if figure.hue else None, legend=False,
+    hue = rows[figure.hue].astype(str) if figure.hue else None  # without categories that the rows do not have
+    sns.lineplot(rows, x=figure.x, y=figure.y, hue=hue, palette=palette if figure.hue else None, legend=False,
                  estimator="median", errorbar=("pi", 50), err_kws={"alpha": 0.18, "linewidth": 0}, ax=axes,
                  marker=marker, markeredgecolor="none")  # fmt: skip
     _set_scales(axes, rows, figure, every)

@@ -147,7 +147,10 @@ def _summary_text(summary: dict[str, Any]) -> str:
     if settled := summary.get("settled"):
         taken = plural(settled["updates"], "gradient step")
         lines.append(f"  once it had started: {settled['update_hz']:,.0f} updates/s over {taken}")
-    if processes := summary.get("processes"):
+    processes = summary.get("processes") or {}
+    if rollouts := processes.get("rollouts"):
+        lines.append(f"  the model made {plural(rollouts, 'record')}" + _calibration_text(processes))
+    elif processes:
         lines.append(_processes_text(summary, processes))
     if found := summary.get("adaptation"):
         pair = f"{plural(found['actors'], 'actor')}, B = {found['batch']:,}"
@@ -159,6 +162,13 @@ def _summary_text(summary: dict[str, Any]) -> str:
             f"{tested:z.1f}"
         )
     return "\n".join(lines)
+
+
+def _calibration_text(processes: dict[str, Any]) -> str:
+    if "within_deviations" not in processes:
+        return ""
+    near, far = processes["within_deviations"]
+    return f"; new changes were within 1 deviation in {near:.0%} (68% expected), within 2 in {far:.0%} (95%)"
 
 
 def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:

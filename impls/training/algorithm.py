@@ -44,6 +44,7 @@ _TD3 = replace(_DDPG, family="td3", critics=2, noise=1, smooths=True, delays_pol
 _SAC = Algorithm(
     family="sac", critics=2, outputs=2, targets=("critic",), samples_by="normal", noise=2, tunes=True, is_timed=True
 )
+_ROLLING_OUT = replace(_SAC, has_model=True, trained_by=("serial",), is_timed=False)
 ALGORITHMS = {
     "dqn": _DQN,
     "ddpg": _DDPG,
@@ -53,7 +54,8 @@ ALGORITHMS = {
         family="a3c", has_choices=True, samples_by="gumbel", has_replay=False, trained_by=("serial", "copies"),
     ),
     "dyna_q": replace(_DQN, has_model=True, trained_by=("copies",), is_timed=False),
-    "memr": replace(_SAC, has_model=True, trained_by=("serial",), is_timed=False),
+    "memr": _ROLLING_OUT,
+    "mbpo": _ROLLING_OUT,
 }  # fmt: skip
 TIMED = tuple(name for name, row in ALGORITHMS.items() if row.is_timed)
 """Algorithms that profiles time and the solver answers."""

@@ -118,7 +118,7 @@ class Loop:
         return cpu_seconds() + sum(map(seconds_of, self.learner.pids))
 
     def report(self) -> dict[str, Any]:
-        """Counts of the other processes. Default: no other process."""
+        """Counts of the other processes, and of the model. Default: neither."""
         return {}
 
     def end(self) -> None:

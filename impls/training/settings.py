@@ -261,34 +261,39 @@ def _of_rollouts(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
-    """Faults of what a model of the environment does not predict, and of memr, which learns from segments of what it
-    says of its own actions.
-    """
-    seen, name, replay = workload.observation, workload.algorithm, workload.replay
-    is_memr = name == "memr"
+    """Faults of what a model of the environment does not predict, and of those who learn from what it says alone."""
+    seen, name, replay, model = workload.observation, workload.algorithm, workload.replay, workload.model
     if seen.dtype == "uint8" or seen.frames > 1 or workload.network.kind == "convolution":
         images = f"{name} predicts numbers, not images; give it dtype float32, frames 1 and an mlp, or train dqn"
         yield ("observation",), images
-    own = ("interval", "rollouts", "segments", "updates", "epochs")
-    idle = next((key for key in own if getattr(workload.model, key) != getattr(Model(), key)), None)
-    if idle and not is_memr:
-        yield ("model", idle), f"{idle} is of memr, and would change nothing of {name}; leave it out"
-    if workload.model.kind == "parted" and (units := workload.model.hidden[0]) < _LEAST_PARTED:
+    for field in dataclasses.fields(Model):
+        only, is_stated = field.metadata.get("only", (name,)), getattr(model, field.name) != field.default
+        if is_stated and name not in only:
+            sentence = f"{field.name} is of {' and '.join(only)}, and would change nothing of {name}; leave it out"
+            yield ("model", field.name), sentence
+            break
+    if model.kind == "ensemble" and name == "dyna_q":
+        yield ("model", "kind"), "dyna_q has workers that share an mlp, not an ensemble; leave kind out"
+    if model.kind != "ensemble" and model.members != Model().members:
+        yield ("model", "members"), f'members is of an ensemble, not of kind {model.kind}; give kind = "ensemble"'
+    if model.kind == "parted" and (units := model.hidden[0]) < _LEAST_PARTED:
         sentence = f"parted needs {_LEAST_PARTED} units or more in the first layer, for state and action, not {units}"
         yield ("model", "hidden"), sentence
     if workload.clip_rewards:
         yield ("clip_rewards",), f"{name} predicts rewards, none of which is exactly 0; leave clip_rewards out"
-    if is_memr and workload.action.choices:
-        sentence = f"memr has actions of numbers, not of {workload.action.choices} choices; give [action] a size"
+    if name == "mbpo" and replay.alpha:
+        yield ("replay", "alpha"), f"mbpo samples states uniformly: alpha must be 0, not {replay.alpha:g}"
+    if workload.has_choices:
+        return
+    if workload.action.choices:
+        sentence = f"{name} has actions of numbers, not of {workload.action.choices} choices; give [action] a size"
         yield ("action",), sentence
-    if is_memr and replay.presampled:
-        sentence = f"memr samples after each step: presampled must be 0, not {replay.presampled:,}; leave it out"
+    if replay.presampled:
+        sentence = f"{name} samples after each step: presampled must be 0, not {replay.presampled:,}; leave it out"
         yield ("replay", "presampled"), sentence
-    if is_memr and replay.initial_priority != "max":
-        sentence = (
-            f"memr has priorities of actions: initial_priority {replay.initial_priority} is not max; leave it out"
-        )
-        yield ("replay", "initial_priority"), sentence
+    if replay.initial_priority != "max":
+        sentence = f"{name} has no priorities of TD errors: initial_priority {replay.initial_priority} is not max"
+        yield ("replay", "initial_priority"), f"{sentence}; leave it out"
 
 
 def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
@@ -331,7 +336,7 @@ def template(name: str = "mine", algorithm: str = "dqn") -> str:
         stated |= dict(zip(_COUNTS, (300_000, 128, 128, 128), strict=True))
     else:
         stated |= dict(zip(_COUNTS, (50_000, 64, 1, 1_000), strict=True)) | {"replay.capacity": 50_000}
-    stated |= {"name": name, "algorithm": algorithm}
+    stated |= {"name": name, "algorithm": algorithm} | ({"replay.alpha": 0.0} if algorithm == "mbpo" else {})
     lines = [_HEAD.strip().format(name=name, most=MOST)]
     for table, fields in list_fields():
         if table:

@@ -20,13 +20,16 @@ MOST = 1 << 40  # largest count
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 
+_BOTH = ("memr", "mbpo")  # algorithms that learn from rollouts of a model
+
 SOFT_TAU, COPY_TAU = 0.005, 1.0
 """Defaults of tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
 
 
 def whole(meaning: str, low: int = 1, high: int = MOST, default: Any = MISSING, **rules: Any) -> Any:
     """A whole number in [low, high]. Rules of any key: ``otherwise`` describes the default where its value alone does
-    not; ``option`` is the word for its value on the command line, where it is an option called ``named``.
+    not; ``option`` is the word for its value on the command line, where it is an option called ``named``; ``only``
+    names the algorithms that have the key.
     """
     return key("a whole number", default, help=meaning, low=low, high=high, **rules)
 
@@ -146,21 +149,26 @@ class Replay:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The model of the environment that dyna_q and memr learn: from state and action to next state, reward and end."""
+    """The model of the environment that some algorithms learn: from state and action to next state, reward and end."""
 
     kind: str = text(
-        "mlp: dense layers; parted: state and action have a layer each before these",
-        ("mlp", "parted"),
-        "mlp",
+        "mlp: dense layers; parted: state and action have one each before; ensemble: of networks of Gaussians",
+        *(("mlp", "parted", "ensemble"), "mlp"),
     )
+    members: int = whole("E, networks of an ensemble", 1, 64, 5)
     hidden: tuple[int, ...] = wholes("units of each hidden layer", 1, 65536, 16, (64, 64))
     learning_rate: float = real("step size of its optimizer, Adam", 0, 1, 1e-3, above=True)
-    batch: int = whole("records of one of its gradient steps", 1, 1 << 20, 64)
-    interval: int = whole("memr: environment steps from one of its trainings to the next", 1, MOST, 1)
-    rollouts: int = whole("memr: M, records that it adds in an environment step, a segment of them", 1, 1 << 20, 64)
-    segments: int = whole("memr: K, segments that are kept", 1, 1 << 20, 1_000)
-    epochs: int = whole("memr: D, steps of the density of actions on each segment", 1, 1_000, 5)
-    updates: int = whole("memr: G, gradient steps for each environment step", 1, 1_000, 1)
+    batch: int = whole("records of one of its gradient steps, for each network", 1, 1 << 20, 64)
+    interval: int = whole("memr, mbpo: environment steps from one of its trainings to the next", 1, MOST, 1, only=_BOTH)
+    rollouts: int = whole("memr, mbpo: M, rollouts that begin in an environment step", 1, 1 << 20, 64, only=_BOTH)
+    horizon: int = whole("mbpo: k, steps of a rollout", 1, 1_000, 1, only=("mbpo",))
+    segments: int = whole(
+        "memr, mbpo: K, environment steps whose rollouts are kept, each a segment of memr",
+        *(1, 1 << 20, 1_000),
+        only=_BOTH,
+    )
+    epochs: int = whole("memr: D, steps of the density of actions on each segment", 1, 1_000, 5, only=("memr",))
+    updates: int = whole("memr, mbpo: G, gradient steps for each environment step", 1, 1_000, 1, only=_BOTH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +261,7 @@ def identity(workload: Workload) -> str:
         del fields["learner"]["entropy"], fields["learner"]["gae_lambda"]
     if not workload.traits.has_model:
         del fields["model"]
-    elif workload.model.kind == "mlp":
-        del fields["model"]["kind"]
+    for name in ("kind", "members", "horizon") if workload.traits.has_model else ():
+        if fields["model"][name] == getattr(Model(), name):
+            del fields["model"][name]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]

@@ -29,7 +29,8 @@ _INITIAL = 11  # sets these random numbers apart from the other uses of a seed
 _SHARE = 1e-3  # of a batch in the means and mean squares, at least; after 1 / share batches a model may be judged
 _LEAST_UNIT = 1e-15  # of what has never changed
 _FARTHEST = 30.0  # standard deviations that a state is told to be from its mean, such as one that had never changed
-_CLIP = 10.0  # norm of a gradient, which the first change of what had never changed would exceed
+CLIP = 10.0
+"""Norm of a gradient, which the first change of what had never changed would exceed."""
 
 
 class ModelVectors(NamedTuple):
@@ -46,18 +47,32 @@ class ModelVectors(NamedTuple):
     inputs: NDArray[np.float32]
 
 
+class Prediction(NamedTuple):
+    """States ``[B, n]`` that follow, rewards ``[B]``, and whether the episode ends ``[B]``."""
+
+    following: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+
+
 class WorldModel:
     """The model of a workload's [model]; ``vectors`` are the memory that it learns in, by default its own.
 
     Several models, in any processes, may learn in the same memory without a lock (HogWild).
     """
 
+    members = 1
+    """Networks, each of which learns from rows of its own."""
+
     def __init__(self, workload: Workload, seed: int = 0, vectors: ModelVectors | None = None) -> None:
         self._workload, self._states = workload, math.prod(workload.observation.stacked)
         hidden, is_parted = workload.model.hidden, workload.model.kind == "parted"
-        sizes = (self._states + workload.action_size, *hidden[:is_parted], *hidden, self._states + 2)
+        sizes = (self._states + workload.action_size, *hidden[:is_parted], *hidden, self._count_outputs())
         self._mask = _mask_of(self._states, sizes[0], hidden[0] * is_parted)
-        self.vectors = _initial(sizes, seed, self._mask) if vectors is None else vectors
+        if vectors is None:
+            vectors = _initial(sizes, seed, self._states, self.members)
+            vectors.weights[: len(self._mask)] *= self._mask
+        self.vectors = vectors
         weights, mean, square, *_ = self.vectors
         self._centers, self._spreads = self.vectors.inputs[:-1].reshape(2, self._states)
         self._state = State(weights, np.zeros_like(weights), mean, square, weights[:0], weights[:0])
@@ -65,14 +80,14 @@ class WorldModel:
         self._scratch: Scratch | None = None
 
     def predict(
-        self, observations: NDArray[Any], actions: NDArray[Any]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
-        """(next observations ``[B, n]``, rewards ``[B]``, terminated ``[B]``) of actions ``[B]`` or ``[B, size]``."""
+        self, observations: NDArray[Any], actions: NDArray[Any], rng: np.random.Generator | None = None
+    ) -> Prediction:
+        """Predict what follows actions ``[B]`` or ``[B, size]``; ``rng`` is for models that sample."""
         inputs = self._inputs(observations, actions)
         outputs = np.empty((len(inputs), self._states + 2), np.float32)
         _predict(inputs, self._state.weights, self._sizes, self._scratch_for(len(inputs)), outputs)
         changes = outputs[:, :-1] * self._units()
-        return self._flat(observations) + changes[:, :-1], changes[:, -1], outputs[:, -1] > 0
+        return Prediction(self._flat(observations) + changes[:, :-1], changes[:, -1], outputs[:, -1] > 0)
 
     def train(self, rows: Mapping[str, NDArray[Any]]) -> float:
         """Take a gradient step on records ``[B, ...]``; returns the error of the next state before it.
@@ -80,18 +95,16 @@ class WorldModel:
         That is its root mean square in units of the root mean square of the true change, each number of the state in
         units of its own: 1 is as bad as to predict no change.
         """
-        seen, following, scales = *map(self._flat, (rows["observation"], rows["next_observation"])), self.vectors.scales
-        changes = np.column_stack((following - seen, rows["reward"])).astype(np.float32)
+        seen, changes, scales = self._flat(rows["observation"]), self._changes(rows), self.vectors.scales
         scales[0] += 1
         share = max(1 / scales[0], np.float32(_SHARE))
         scales[1:] += (np.mean(changes * changes, 0) - scales[1:]) * share
         self._centers += (np.mean(seen, 0, np.float64) - self._centers) * share
         self._spreads += (np.mean((seen - self._centers) ** 2, 0) - self._spreads) * share
         inputs = self._inputs(seen, rows["action"])
-        wrong, moved = _train(
-            inputs, changes / self._units(), np.ascontiguousarray(rows["terminated"], np.bool_), self._state,
-            self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._rate, Descent(_CLIP), self._mask,
-        )  # fmt: skip
+        wrong, moved = self._descend(
+            inputs, changes / self._units(), np.ascontiguousarray(rows["terminated"], np.bool_), int(scales[0])
+        )
         error, mean = math.sqrt(wrong / moved) if moved else 0.0, self.vectors.inputs[-1:]
         mean += (error - mean) * share
         return error
@@ -120,6 +133,15 @@ class WorldModel:
         for name, each in self.vectors._asdict().items():
             each[:] = state.get(name, each)  # an older state has no ``inputs``, and states as they were
 
+    def _count_outputs(self) -> int:
+        return self._states + 2
+
+    def _descend(self, inputs: Any, targets: Any, ended: Any, count: int) -> Any:
+        """Take gradient step number ``count``; returns the sums of squared errors and of squared changes of states."""
+        scratch, settings = self._scratch_for(len(inputs)), Descent(CLIP)
+        given = inputs, targets, ended, self._state, self._sizes, scratch
+        return _train(*given, count, self._rate, settings, self._mask)
+
     def _inputs(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float32]:
         inputs = np.zeros((len(observations), self._sizes[0]), np.float32)
         inputs[:, : self._states] = self.scaled(observations)
@@ -128,6 +150,11 @@ class WorldModel:
         else:
             inputs[:, self._states :] = actions
         return inputs
+
+    def _changes(self, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Changes of the state and rewards ``[B, n + 1]``."""
+        seen, following = self._flat(rows["observation"]), self._flat(rows["next_observation"])
+        return np.column_stack((following - seen, rows["reward"])).astype(np.float32)
 
     def _flat(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         return np.asarray(observations, np.float32).reshape(len(observations), self._states)
@@ -143,12 +170,12 @@ class WorldModel:
         return self._scratch
 
 
-def _initial(sizes: tuple[int, ...], seed: int, mask: NDArray[np.float32]) -> ModelVectors:
-    """Weights uniform in +-1/sqrt(inputs of the layer), the first of them times the mask; nothing learned."""
-    weights = initial(sizes, np.random.default_rng([seed, _INITIAL]))
-    weights[: len(mask)] *= mask
-    inputs = np.repeat(np.array([0, 1, 0], np.float32), (sizes[-1] - 2, sizes[-1] - 2, 1))
-    mean, square, scales = (np.zeros(count, np.float32) for count in (len(weights), len(weights), sizes[-1]))
+def _initial(sizes: tuple[int, ...], seed: int, states: int, members: int) -> ModelVectors:
+    """Weights of each member uniform in +-1/sqrt(inputs of the layer), nothing learned."""
+    rng = np.random.default_rng([seed, _INITIAL])
+    weights = np.concatenate([initial(sizes, rng) for _ in range(members)])
+    inputs = np.repeat(np.array([0, 1, 0], np.float32), (states, states, 1))
+    mean, square, scales = (np.zeros(count, np.float32) for count in (len(weights), len(weights), states + 2))
     return ModelVectors(weights, mean, square, scales, inputs)
 
 

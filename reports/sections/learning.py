@@ -1,7 +1,7 @@
 """Learning curves: uniform against prioritized replay, batches sampled ahead, copies of the loop, model rollouts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import pandas as pd
@@ -17,6 +17,8 @@ STEPS = "environment steps"
 COPIED = {"episodes": "episodes until solved", "minutes": "minutes until solved"}
 REACHED = {"per_second": "gradient steps/s", "m_test_mean": "return of the trained policy"}
 ROLLOUTS = {"alpha": "MEMR: return by priorities", "segments": "MEMR: return by segments"}
+NAMED = {"pendulum_sac": "SAC", "pendulum_memr": "MEMR", "pendulum_mbpo": "MBPO"}
+COUNTED = {"x": STEPS, "updates": "gradient steps", "rollouts": "records that the model made"}
 SOURCE = ["machine", "commit", "utc", "source"]
 NAMES = "workload kind seed presampled library actor_nodes count transport model_workers learners arrangement processes"
 OPTIONS = [f"o_{name}" for name in [*NAMES.split(), "sync", "every"]]
@@ -121,13 +123,42 @@ def _draw_copies(data: Data) -> pd.DataFrame:
 def _draw_rollouts(data: Data) -> pd.DataFrame:
     """Select the best return so far of MEMR, by the exponent of its priorities and by segments of its rollouts."""
     parts = []
-    for _, run in select_runs(data).query("o_workload == 'pendulum_memr'").iterrows():
-        points = pd.DataFrame(run["record"].metrics["points"], columns=["x", "updates", "seconds", "value"])
-        interval, changed = run["record"].metrics["interval"], run["o_kind"].removeprefix("serial").strip(", ")
-        points = points.assign(x=points["x"] // interval * interval, value=points["value"].cummax(), x_label=STEPS)
-        points = points.assign(**run[SOURCE], kind=changed or "as shipped", seed=run["o_seed"])
-        parts += [points.assign(panel=text) for name, text in ROLLOUTS.items() if not changed or name in changed]
+    for changed, points in _read_points(data, "pendulum_memr"):
+        best = points.assign(kind=changed or "as shipped", value=points["value"].cummax())
+        parts += [best.assign(panel=text) for name, text in ROLLOUTS.items() if not changed or name in changed]
     return pd.concat(parts) if parts else pd.DataFrame(columns=POINT)
+
+
+def _read_points(data: Data, task: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield what a serial run of a workload changes, and a row for each of its evaluations."""
+    runs = select_runs(data).query(f"o_workload == '{task}'")
+    for _, run in runs[runs["o_kind"].str.startswith("serial")].iterrows():
+        metrics = run["record"].metrics
+        points = pd.DataFrame(metrics["points"], columns=["x", "updates", "seconds", "value"])
+        points = points.assign(x=points["x"] // metrics["interval"] * metrics["interval"], x_label=STEPS)
+        points = points.assign(**run[SOURCE], seed=run["o_seed"], rollouts=metrics.get("rollouts"))
+        yield run["o_kind"].removeprefix("serial").strip(", "), points
+
+
+def list_models(data: Data) -> pd.DataFrame:
+    """List returns of SAC, MEMR and MBPO over what they count, and of the latter two by gradient steps G a step."""
+    parts = [pd.DataFrame(columns=POINT)]
+    for task, name in NAMED.items():
+        for changed, points in _read_points(data, task):
+            if not changed or changed.startswith("model"):
+                of_model = points.assign(kind=name + changed.replace("model = ", " with ") * bool(changed))
+                for count, label in COUNTED.items():
+                    parts.append(of_model.assign(x=points[count], x_label=label, panel=f"return over {label}"))
+            if changed.startswith("updates") or (not changed and name != "SAC"):
+                taken = points[["x", "updates"]].iloc[[0, -1]].diff().iloc[-1]
+                steps = round(taken["updates"] / taken["x"]) if taken["x"] else 0
+                parts.append(points.assign(kind=f"G = {steps}", panel=f"{name} by gradient steps G a step"))
+    rows = pd.concat(parts).dropna(subset="x").reindex(columns=POINT)
+    order = [*(f"return over {label}" for label in COUNTED.values()), *rows["panel"].unique()]
+    kinds = sorted(rows["kind"].unique(), key=lambda kind: (len(kind) * kind.startswith("G"), kind))  # G = 5 before 10
+    return rows.assign(
+        panel=pd.Categorical(rows["panel"], [*dict.fromkeys(order)]), kind=pd.Categorical(rows["kind"], kinds)
+    )
 
 
 def list_copies_and_rollouts(data: Data) -> pd.DataFrame:
@@ -182,6 +213,13 @@ SECTIONS = (
                 "Copies share the cores, and update weights under a lock, without one (hogwild) or through a server "
                 "[StoneSachdev]. MEMR: model rollouts stored in segments [Zhang2022, Fig. 3.6].",
                 command=f"{RUN} --only copies; {RUN} --only memr",
+            ),
+            Figure(
+                "model_rollouts", "Does SAC learn faster from a model of the environment?", "x", "value", hue="kind",
+                make=list_models, panels=("panel",), kind="curve", own_axes=True, labels=("", "mean return"),
+                reading=f"{SEEDS} of an evaluation's mean return. MEMR makes rollouts of one step from states that are "
+                "chosen by priorities, MBPO rollouts of k steps from states of equal chance; G are gradient steps for "
+                "each environment step. Compare [Zhang2022, Figs. 3.5 and 3.6].", command=f"{RUN} --only rollouts",
             ),
         ),
         tables=(

@@ -79,3 +79,23 @@ def test_copies_begin_each_line_with_the_single_copy(tmp_path):
     assert sorted(zip(episodes["kind"], episodes["x"], episodes["value"], strict=True)) == [
         ("lock", 1, 41), ("lock", 2, 41), ("server", 1, 41), ("server", 2, 41),
     ]  # fmt: skip
+
+
+def test_models_are_drawn_over_what_each_counts_and_by_gradient_steps(tmp_path):
+    def make_curve(name, kind, updates, **more):
+        record = make_run("serial", 0, 1, 1e-3, workload=f"pendulum_{name}", kind=kind)
+        points = [(500 * n, 500 * updates * n, 1.0, -300 / n) for n in (1, 2)]
+        record.metrics.update(points=points, interval=500, **more)
+        return record
+
+    counted = {"rollouts": [640, 1280]}
+    changes = {"": 5, ", updates = 20": 20, ", model = ensemble": 5, ", alpha = 1": 5}
+    records = [make_curve("memr", f"serial{change}", updates, **counted) for change, updates in changes.items()]
+    rows = learning.list_models(Data(tmp_path, "made-up", [make_curve("sac", "serial", 1), *records]))
+    by_steps, by_updates, by_rollouts = (f"return over {label}" for label in learning.COUNTED.values())
+    assert rows.groupby(["panel", "kind"], observed=True)["x"].max().to_dict() == {
+        (by_steps, "MEMR"): 1000, (by_steps, "MEMR with ensemble"): 1000, (by_steps, "SAC"): 1000,
+        (by_updates, "MEMR"): 5000, (by_updates, "MEMR with ensemble"): 5000, (by_updates, "SAC"): 1000,
+        (by_rollouts, "MEMR"): 1280, (by_rollouts, "MEMR with ensemble"): 1280,
+        ("MEMR by gradient steps G a step", "G = 5"): 1000, ("MEMR by gradient steps G a step", "G = 20"): 1000,
+    }  # fmt: skip

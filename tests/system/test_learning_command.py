@@ -21,7 +21,7 @@ from tests.profiled import write_workload
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     options = parser_for(command.Learning).parse_args(["--only", ",".join(NAMES), "--most", "100"])
     cells, shipped = list(list_runs(options)), load("cartpole_dqn")
-    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 2 + len(with_sac())) * len(command.SEEDS)
+    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 8 + 2 + len(with_sac())) * len(command.SEEDS)
     assert {cell.settings.evaluation.interval for cell in cells if cell.task == "pendulum_td3"} == {250}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     for cell in cells:
@@ -79,6 +79,17 @@ def test_a_run_goes_on_from_solved_to_its_least_steps(tmp_path):
         assert answer["steps"] == last
 
 
+def test_a_run_counts_what_its_model_makes_and_is_named_by_what_it_changes():
+    changes = (("learner", "learning_starts", 130), ("evaluation", "interval", 20), ("evaluation", "episodes", 1))
+    asked = Trained("pendulum_mbpo", SERIAL, 0, (*changes, ("model", "updates", 2), ("model", "kind", "mlp")), most=160)
+    answer = worker.train(asked)
+    assert asked.kind.endswith("updates = 2, model = mlp")
+    assert (asked.options["kind"], asked.options["model_kind"]) == (asked.kind, "mlp")
+    assert len(answer["rollouts"]) == len(answer["points"]) == 2
+    for made, (_, updates, *_) in zip(answer["rollouts"], answer["points"], strict=True):
+        assert 64 <= made / (updates / 2) <= 128  # rollouts of at most 2 steps
+
+
 def train(run):
     """Answer at once, as if it had trained; hogwild and lock fail."""
     if run["arrangement"]["sync"] in ("hogwild", "lock"):
@@ -86,7 +97,7 @@ def train(run):
     slow = 2.0 if run["arrangement"]["name"] == "serial" else 1.0
     means = [100.0, 470.0, 480.0 if run["seed"] == 10 else 300.0]
     points = [(2500 * n, 2500 * n - 999, slow * n, mean) for n, mean in enumerate(means, 1)]
-    more = {"packages": {"other": "1"}, "limits": "differs"} if run["library"] else {}
+    more = {"packages": {"other": "1"}, "limits": "differs"} if run["library"] else {"rollouts": [10, 20, 30]}
     return {"points": points, "interval": 2500, "steps": 7500, "gradient_steps": 6501, "test_mean": 490.0} | more
 
 

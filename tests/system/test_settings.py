@@ -68,6 +68,10 @@ pendulum_memr replay.presampled=2 -> memr presampled 2
 pendulum_memr replay.initial_priority="td_error" -> memr initial_priority
 pendulum_memr action.size= action.choices=3 -> memr [action] 3 size
 pendulum_memr clip_rewards=true -> memr clip_rewards
+pendulum_memr model.horizon=2 -> memr mbpo horizon
+pendulum_memr model.members=3 -> members ensemble
+cartpole_dyna_q model.kind="ensemble" -> dyna_q kind mlp
+pendulum_mbpo --alpha=0.6 -> mbpo alpha 0 0.6
 """.strip().splitlines()
 """What is asked of a workload, flags and keys of its file, and the facts that its refusal names."""
 

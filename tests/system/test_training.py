@@ -28,7 +28,7 @@ from impls.training.clock import Stopwatch  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts, terminable  # noqa: E402
 from impls.training.run import Plan, rates_of, start  # noqa: E402
-from impls.training.workload import Evaluation  # noqa: E402
+from impls.training.workload import Evaluation, Model  # noqa: E402
 from tests.matrix import slow  # noqa: E402
 from tests.parallel_runs import lives, until  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
@@ -105,6 +105,7 @@ def assert_alike(folder):
 
 
 VECTOR = {"environments": 7, "count": 2, "sync_interval": 4, "steps": 450}
+PENDULUM = {"environment": "Pendulum-v1", "shape": (3,), "choices": 0, "size": 1, "steps": 450}
 RESUMED = {
     "dqn": {},
     "two actors": {"presampled": 3, "count": 2, "sync_interval": 4},
@@ -112,7 +113,8 @@ RESUMED = {
     "td3": {"algorithm": "td3", "steps": 600, "count": 3, "sync_interval": 2},
     "vector of environments": VECTOR,
     "separate environments": VECTOR | {"environment": "tests.fake_environments:OpaqueCarts-v0"},
-    "memr": {"algorithm": "memr", "environment": "Pendulum-v1", "shape": (3,), "choices": 0, "size": 1, "steps": 450},
+    "memr": {"algorithm": "memr", **PENDULUM},
+    "mbpo": {"algorithm": "mbpo", "alpha": 0.0, "model": Model(kind="ensemble", horizon=2), **PENDULUM},
 }
 
 

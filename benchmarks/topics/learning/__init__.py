@@ -37,7 +37,7 @@ OVER_NODES = {
     "nodes_central": dataclasses.replace(_NODES, learners=LEARNERS),
 }
 """Runs that need a Ray cluster."""
-OWN_WORKLOADS = ("a3c", "dyna_q", "dyna_q_printed", "memr", "batches", "samplers", "transports", LIBRARIES)
+OWN_WORKLOADS = ("a3c", "dyna_q", "dyna_q_printed", "memr", "rollouts", "batches", "samplers", "transports", LIBRARIES)
 UNUSUAL = (*OVER_NODES, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 NAMES = (*KINDS, *OVER_NODES, DEEPER, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 USUAL = 16  # gradient steps k between meetings of copies that are not two
@@ -49,12 +49,14 @@ OF_WORKERS = ({"replay": "local"}, {"replay": "shared"})  # by whether there are
 ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), (1, 156, 7_812)
 """Exponents of MEMR's priorities and segments of 128 records besides its own: a segment, and the 20,000 and 1,000,000
 records of [Zhang2022, Fig. 3.6]."""
+UPDATES = (1, 5, 10, 20)
+"""Gradient steps G of an environment step [Zhang2022, Fig. 3.6]."""
 SIZES, COUNTS, WAYS = (64, 256, 1_000), (1, 2, 4), ("queue", "fill")
 """Records of TD3's batches [Zhang2022, Fig. 5.1]; actors, and ways of their records [Hou2023, Figs. 6a and 7]."""
-STEPS_COUNT = ("memr", "batches", "transports", DEEPER, LOCAL)
+STEPS_COUNT = ("memr", "rollouts", "batches", "transports", DEEPER, LOCAL)
 """Runs by which claims count environment steps or gradient steps until solved, which take a fine grid."""
 GRID = 250  # environment steps between their evaluations
-WORDS = {"count": "actors"}  # of a key, where it says little alone
+WORDS = {"count": "actors", "kind": "model"}  # of a key, where it says little alone
 FIELDS = {"kind": "model_kind"}  # of a key, where a record has another field of that name
 Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value
 
@@ -143,7 +145,8 @@ class Trained:
             words = *(value for _, _, value in self.changes), *self._printed.values()
             return ", ".join([name, f"W = {arrangement.model_workers}", f"c = {arrangement.cap}", *words])
         if self.changes:
-            return ", ".join([name, *(f"{WORDS.get(key, key)} = {value:g}" for _, key, value in self.changes)])
+            values = {key: value if isinstance(value, str) else f"{value:g}" for _, key, value in self.changes}
+            return ", ".join([name, *(f"{WORDS.get(key, key)} = {value}" for key, value in values.items())])
         if arrangement.transport != "shared":
             return f"{name}, {arrangement.transport}"
         if name == COPIES:
@@ -179,6 +182,12 @@ def list_copies(asked: Namespace, everys: Sequence[int], usual: int = USUAL) -> 
             yield Arrangement(name=COPIES)
 
 
+def _list_updates(task: str) -> list[Trained]:
+    """List runs of a workload as it is shipped, and by other numbers of gradient steps of an environment step."""
+    own = training.load(task).model.updates
+    return [Trained(task, SERIAL, 0, (("model", "updates", count),) * (count != own)) for count in UPDATES]
+
+
 def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
     """Return the runs of each name, by no seed yet: of the workload that is ``asked``, or of those of an algorithm."""
     task, own = asked.workload, training.load(asked.workload).replay.presampled
@@ -201,6 +210,12 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
             Trained("pendulum_sac", SERIAL),
             *(Trained("pendulum_memr", SERIAL, 0, changes) for changes in of_memr),
         ],
+        "rollouts": [
+            Trained("pendulum_sac", SERIAL),
+            *_list_updates("pendulum_memr"),
+            Trained("pendulum_memr", SERIAL, 0, (("model", "kind", "ensemble"),)),
+            *_list_updates("pendulum_mbpo"),
+        ],
         "batches": [Trained("pendulum_td3", SERIAL, 0, (("learner", "batch", size),)) for size in SIZES],
         "samplers": [Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS],
         "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in ("shared", *WAYS)],
@@ -215,9 +230,8 @@ def list_runs(asked: Namespace) -> Iterator[Trained]:
     ``asked``: the options of the command; ``most`` environment steps, 0 for as many as the workload has.
     """
     kinds = list_kinds(asked)
-    named = [(name, run) for name in asked.only for run in kinds[name]]
-    for seed, (name, run) in itertools.product(asked.seeds, named):
-        interval = GRID if name in STEPS_COUNT else 0
+    named = dict.fromkeys((GRID if name in STEPS_COUNT else 0, run) for name in asked.only for run in kinds[name])
+    for seed, (interval, run) in itertools.product(asked.seeds, named):
         limits = {"least": asked.least, "most": asked.most or training.load(run.task).steps}
         yield dataclasses.replace(run, seed=seed, interval=interval, test_episodes=asked.test_episodes, **limits)
 

@@ -18,6 +18,8 @@ a3c          cartpole_a3c by copies that meet after each gradient step: --proces
 dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
 dyna_q_printed  dyna_q's W = 1 and c = 4 by the parted model, by a queue of experience, by prioritized sweeping
 memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and with a single segment
+rollouts     pendulum_sac, pendulum_memr and pendulum_mbpo by G = 1, 5, 10 and 20 gradient steps an environment step,
+             and pendulum_memr by an ensemble
 batches      pendulum_td3 by batches of 64 to 1,000: what does a large one learn for a gradient step?
 samplers     cartpole_dqn by 1, 2 and 4 actors apart
 transports   cartpole_dqn, records of the actor carried by a queue, and by one that fills before it is moved
@@ -100,7 +102,7 @@ class Learning(Topic):
 
     def __init__(self, options: Namespace) -> None:
         super().__init__(options)
-        self._runs = list(dict.fromkeys(list_runs(options)))
+        self._runs = list(list_runs(options))
         for run in self._runs:
             _check(run, options.most)
         self.libraries = [options.python] if LIBRARIES in options.only else []

@@ -21,6 +21,7 @@ from impls.training.arrangement import Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
+from impls.training.model_loop import ModelLoop
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.run import loop_of
 from impls.training.weights import layout_of
@@ -216,6 +217,7 @@ class _Run:
         self.points: list[tuple[int, int, float, float]] = []
         self._episodes = 0  # that have ended
         self.episodes: list[int] = []  # by each point
+        self.rollouts: list[int] = []  # transitions that a model had made by each point
         self._seconds, self._best, self._mean = 0.0, loop.learner.weights(), float("-inf")
 
     def train(self, least: int, most: int) -> None:
@@ -241,6 +243,8 @@ class _Run:
             scores = evaluate(self._workload, loop.learner, self._environment, settings.episodes, *seed)
             mean = fmean(scores) + 0.0
             self.episodes.append(self._episodes)
+            if isinstance(loop, ModelLoop):
+                self.rollouts.append(loop.rollouts)
             self.points.append((loop.step, loop.updates, round(self._seconds, 4), mean))
             if mean >= self._mean:
                 self._mean, self._best = mean, loop.learner.weights()
@@ -260,7 +264,7 @@ class _Run:
             "gradient_steps": updates, "start_seconds": self.start_seconds,
             "test_episodes": test_episodes, "test_mean": fmean(scores) + 0.0 if scores else None,
             "restarts": getattr(loop, "restarts", 0), "report": report,
-        }  # fmt: skip
+        } | ({"rollouts": self.rollouts} if self.rollouts else {})  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -14,18 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...replay import SegmentedReplay
-from ...replay.batches import not_finite
+from ...replay import Batch, Layout, SegmentedReplay
 from ...sumtree.compiling import kept_njit
 from ..actor import Inserted
-from ..errors import TrainingError
 from ..learners.dense_learner.memory import Descent, Scratch, State, descend, scratch_of
 from ..learners.dense_learner.perceptron import LOOSE, backward, forward, initial, load
 from ..learners.dense_learner.sac import HALF_LOG_2PI, HIGH
-from ..loop import SerialLoop
-from ..weights import layout_of
+from ..model_loop import ModelLoop
 from ..workload import Workload
-from ..world_model import WorldModel
 
 LOW = np.float32(-3)
 """Bound of a deviation's logarithm, above SAC's: a density must not collapse onto the few actions of one segment."""
@@ -120,93 +116,48 @@ def _fit(
     return first
 
 
-class Loop(SerialLoop):
-    """The serial loop, whose learner sees no real record: they train the model, and say where its rollouts begin."""
+class Loop(ModelLoop):
+    """The loop whose rollouts begin where the density says, a step each, and are kept in segments."""
 
     def __init__(self, workload: Workload, **options: Any) -> None:
-        settings, capacity, layout = workload.model, workload.replay.capacity, layout_of(workload)
-        try:
-            self.segments = SegmentedReplay(settings.segments, settings.rollouts, layout)
-            # Invariant: as in the buffer, the s-th record inserted lies in slot s % N until the (s + N)-th does.
-            self._real = layout.allocate(capacity)
-        except MemoryError:
-            needed = (settings.segments * settings.rollouts + capacity) * layout.record_bytes / 1e9
-            raise TrainingError(
-                f"{settings.segments:,} segments of {settings.rollouts:,} records, and {capacity:,} real ones, take "
-                f"{needed:,.1f} GB, which are not to be had; give [model] fewer segments, or a smaller capacity"
-            ) from None
         super().__init__(workload, **options)
-        self.model: WorldModel = WorldModel(workload, self.seed)
         self.density = Density(workload, self.seed, self.model.scaled)
-        self._stored = 0  # real records ever inserted
-        self._modeled = 0  # the step at which the model was last trained
+
+    @property
+    def rollouts(self) -> int:
+        """Transitions that the model has made."""
+        return self.segments.written
+
+    def _allocate(self, rows: int, layout: Layout) -> None:
+        self.segments = SegmentedReplay(self.workload.model.segments, rows, layout)
 
     def _insert(self, inserted: Inserted) -> None:
         """Store records with the priorities of their own actions [Zhang2022, Alg. 2, line 8]."""
         records = inserted.records
-        slots = (self._stored + np.arange(len(records["reward"]))) % self.workload.replay.capacity
         errors = self.density.priorities(records["observation"], records["action"])
         super()._insert(inserted._replace(errors=errors))
-        for name, array in self._real.items():
-            array[slots] = records[name]
-        self._stored += len(slots)
 
-    def _update(self) -> None:
-        """Make a segment of rollouts, and take G gradient steps [Zhang2022, Alg. 2, lines 4 to 6 and 9 to 21]."""
-        settings, others = self.workload.model, {}
-        if not self._modeled or self.step - self._modeled >= settings.interval:
-            others["model"] = self._train_model()
-        others["density"] = self._roll_out()
-        for _ in range(settings.updates):
-            stepped = self._stepped(self.segments.sample(self.workload.learner.batch, self._rng))
-            if not np.isfinite(errors := stepped.priorities.astype(np.float64)).all():  # which no replay sees
-                raise not_finite(errors)
-            self.updates += 1
-        self.losses = {**self.losses, **stepped.losses, **others}
-
-    def _train_model(self) -> float:
-        """Take a step on uniform batches of real records for each environment step since; returns its last error."""
-        filled, batch = min(self._stored, self.workload.replay.capacity), self.workload.model.batch
-        for _ in range(self.step - self._modeled):
-            slots = self._rng.integers(filled, size=batch)
-            error = self.model.train({name: array[slots] for name, array in self._real.items()})
-        self._modeled = self.step
-        return error
-
-    def _roll_out(self) -> float:
-        """Let the model say what follows actions of the policy in M states; returns the density's loss on them."""
+    def _roll_out(self) -> dict[str, float]:
+        """Make a segment of what follows actions of the policy in M states; returns the density's loss on them."""
         settings = self.workload.model
         drawn = self.buffer.sample(settings.rollouts, self.beta(), self._rng)
-        states = drawn.rows["observation"]
-        actions = self.learner.act(states, 0.0, self._rng)
-        following, rewards, ended = self.model.predict(states, actions)
-        if not (np.isfinite(following).all() and np.isfinite(rewards).all()):
-            raise ValueError(
-                "the model of the environment predicts NaN or inf; training has diverged: give [model] a smaller "
-                f"learning_rate than {settings.learning_rate:g}"
-            )
-        rows = {"observation": states, "action": actions, "reward": rewards, "terminated": ended}
+        rows = self._take_step(drawn.rows["observation"])
         # float32's smallest stands for a weight that rounded to 0
-        weights = np.maximum(drawn.weights, np.finfo(np.float32).tiny)
-        self.segments.insert(rows | {"next_observation": following.reshape(states.shape)}, weights)
+        self.segments.insert(rows, np.maximum(drawn.weights, np.finfo(np.float32).tiny))
+        states, actions = rows["observation"], rows["action"]
         loss = self.density.fit(states, actions, settings.epochs)
         self.buffer.update_priorities(drawn.sequence, self.density.priorities(states, actions))
-        return loss
+        return {"density": loss}
+
+    def _sample_made(self, batch: int) -> Batch:
+        return self.segments.sample(batch, self._rng)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next iteration depends on; real records are the buffer's."""
-        return super().state_dict() | {
-            "model": self.model.state_dict(),
-            "density": self.density.state_dict(),
-            "segments": self.segments.state_dict(),
-            "modeled": self._modeled,
-        }
+        """All that the next iteration depends on."""
+        return super().state_dict() | {"density": self.density.state_dict(), "segments": self.segments.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a loop of the same identity."""
         super().load_state_dict(state)
-        for name, array in state["buffer"]["arrays"].items():
-            self._real[name][: len(array)] = array
-        for name in ("model", "density", "segments"):
+        for name in ("density", "segments"):
             getattr(self, name).load_state_dict(state[name])
-        self._stored, self._modeled = int(state["buffer"]["written"]), int(state["modeled"])
