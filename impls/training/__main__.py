@@ -2,7 +2,7 @@
 
   python -m impls.training train cartpole_dqn       a shipped workload, or your own .toml file; one process
   python -m impls.training train cartpole_dqn --arrangement apart --actors 1     actors in processes of their own
-  python -m impls.training train cartpole_dqn --adapt     actors and batch are searched first, then it trains by them
+  python -m impls.training train cartpole_dqn --adapt     actors and batch are searched while it trains
   python -m impls.training train cartpole_dqn --arrangement copies --processes 2     serial loops whose weights meet
   python -m impls.training train cartpole_dqn --arrangement nodes     actors on the nodes of a Ray cluster
   python -m impls.training train cartpole_dqn --mapping answer.json     what dse recommend --json wrote
@@ -35,7 +35,7 @@ from .interrupts import Interrupted, end_with, terminable
 from .options import COMMANDS, parser, set_up_answer, setup_of
 from .settings import load, names, path_of, template, text_of
 from .weights import layout_of, networks
-from .workload import NAME
+from .workload import NAME, Workload
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,7 +86,7 @@ def _train(options: argparse.Namespace) -> int:
         warn_of_code(workload)
     kind = "adapt" if options.adapt else arrangement.name if arrangement.is_parallel else setup.contestant
     folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
-    check(folder, options.resume, workload.steps)  # before seconds pass with what follows
+    _check_places(workload, options, folder)  # before seconds pass with what follows
     if options.parent is not None:
         end_with(options.parent)
     from . import learners  # noqa: PLC0415  # what computes
@@ -100,13 +100,13 @@ def _train(options: argparse.Namespace) -> int:
         if options.adapt:
             from .adaptation import adapted  # noqa: PLC0415
 
-            workload, found = adapted(setup, options, folder, made)
-            plan = dataclasses.replace(plan, adaptation=found)
+            workload, search = adapted(setup, options, folder)
+            plan = dataclasses.replace(plan, adaptation=search)
         made |= {"compiled": setup.compiled, "contestant": setup.contestant, "arrangement": arrangement}
         made |= {"cluster": options.cluster} if arrangement.name == NODES else {}
         run = start(workload, plan, seed=options.seed, resume=options.resume, **made)
         try:
-            summary = run.run()
+            summary = run.run(show=options.show)
         finally:
             run.close()
     except KeyboardInterrupt as error:
@@ -127,6 +127,15 @@ def _train(options: argparse.Namespace) -> int:
         print(_summary_text(summary))
         print(f"written to {folder}")
     return 0
+
+
+def _check_places(workload: Workload, options: argparse.Namespace, folder: Path) -> None:
+    """TrainingError unless the run can write to its folder, and draw where it is to."""
+    check(folder, options.resume, workload.steps)
+    if options.show is not None:
+        from .parallel import drawing  # noqa: PLC0415  # shared memory, which not every system has
+
+        drawing.check(workload, options.show, options.resume)
 
 
 def _summary_text(summary: dict[str, Any]) -> str:

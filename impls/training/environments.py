@@ -36,15 +36,16 @@ def warn_of_code(workload: Workload) -> None:
 
 
 class Environment:
-    """One environment of a workload. Actions are the learner's: a choice, or numbers in [-1, 1].
+    """One environment of a workload, made with gymnasium's ``options``. Actions are the learner's: a choice, or numbers
+    in [-1, 1].
 
     Observations have the workload's shape and dtype and are finite, and rewards are finite in float32; anything else,
     and any exception of the environment, is raised as a TrainingError.
     """
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, **options: Any) -> None:
         self._workload, self._name = workload, workload.environment
-        self._made = _make(workload)
+        self._made = _make(workload, options)
         self._check_spaces()
 
     def reset(self, seed: int) -> NDArray[Any]:
@@ -79,6 +80,16 @@ class Environment:
         """Close the environment; an exception it raises is ignored, so that an earlier one is what the user sees."""
         with contextlib.suppress(Exception):  # whatever an environment raises
             self._made.close()
+
+    def draw(self) -> NDArray[np.uint8]:
+        """An image ``[H, W, 3]`` of the environment now, which was made with render_mode "rgb_array"."""
+        try:
+            image = np.asarray(self._made.render())
+        except Exception as error:  # whatever an environment raises
+            raise TrainingError(f"{self._name}: render raised {described(error)}") from error
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise TrainingError(f"{self._name}: it draws {_shown(image)}, which is no image [H, W, 3] of bytes")
+        return image
 
     def vector(self, environments: int) -> Any:
         """gymnasium's own vector of ``environments`` such ones, or None where it has none that fits the workload."""
@@ -175,15 +186,15 @@ def stretched(actions: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> N
     return np.asarray(low.astype(object) + np.clip(np.frompyfunc(int, 1, 1)(share * count), 0, count - 1))
 
 
-def _make(workload: Workload) -> Any:
+def _make(workload: Workload, options: dict[str, Any]) -> Any:
     try:
         import gymnasium  # noqa: PLC0415  # heavy, and needed only to train
     except ModuleNotFoundError:
         raise TrainingError(f"environments need the package gymnasium; {INSTALL}") from None
     with _making(workload.environment):
         if workload.environment.startswith("ALE/"):
-            return _atari(workload)
-        made = gymnasium.make(workload.environment, disable_env_checker=True)
+            return _atari(workload, options)
+        made = gymnasium.make(workload.environment, disable_env_checker=True, **options)
         if not made.observation_space.shape:  # one number, or parts: Discrete ones as one-hot vectors
             made = gymnasium.wrappers.FlattenObservation(made)
         return _stacked(made, workload)
@@ -229,7 +240,7 @@ def _lacks(environment: str, error: ModuleNotFoundError) -> str:
     return f"{environment} needs the module {missing!r}, which is not installed; {remedy}"
 
 
-def _atari(workload: Workload) -> Any:
+def _atari(workload: Workload, options: dict[str, Any]) -> Any:
     """Atari with the preprocessing of [Mnih2015]: up to 30 no-ops, every 4th frame, maximum of two, 84x84 in gray."""
     import gymnasium  # noqa: PLC0415
 
@@ -242,7 +253,7 @@ def _atari(workload: Workload) -> Any:
     with contextlib.suppress(AttributeError):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner at each start
     height, width = workload.observation.shape
-    made = gymnasium.make(workload.environment, frameskip=1, disable_env_checker=True)
+    made = gymnasium.make(workload.environment, frameskip=1, disable_env_checker=True, **options)
     return _stacked(gymnasium.wrappers.AtariPreprocessing(made, screen_size=(height, width)), workload)
 
 

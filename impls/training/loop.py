@@ -63,6 +63,7 @@ class Loop:
     model: Any = None  # of the environment
     nodes_of_actors = 1  # machines that the workload's actors are on
     turns = 0  # of the first actor, where its moments suit checkpoints better than others
+    is_measured = False  # at this moment, so that nothing should pause it
 
     @property
     def step(self) -> int:

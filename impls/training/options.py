@@ -38,7 +38,7 @@ _ADAPTING: dict[str, tuple[Any, ...]] = {
     "compile": (False,),
 }
 """Options that ``--adapt`` decides, and the values that they may have next to it."""
-_OF_FOLDER = ("out", "resume", "parent")
+_OF_FOLDER = ("out", "resume", "parent", "show")
 _READERS = {"a whole number": count, "a number": float}
 Values = dict[tuple[str, str], Any]
 """Values of a workload, by table and key; those of no table have "" as table."""

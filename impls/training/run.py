@@ -10,7 +10,8 @@ A run is a folder:
     summary.json     the results, once it is done
     adaptation.csv   with --adapt: one line a pair of actors and batch that was tried, and one for the pair kept
 
-The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened.
+The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened;
+but for adaptation.csv, of which no look is taken again.
 A folder belongs to one run: its file .lock is locked for as long as the run continues. A run by several processes goes
 on from a checkpoint with the same records and weights, but not bit for bit, as the order of their turns is their own.
 """
@@ -21,7 +22,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,9 +43,11 @@ from .errors import ProcessLost, TrainingError
 from .folder import Log, alone, check
 from .interrupts import Interrupted, Interrupts
 from .loop import Loop, SerialLoop
+from .settings import EPISODES_SHOWN
 from .workload import Workload
 
 if TYPE_CHECKING:
+    from .adaptation import Search
     from .copies.loop import CopiesLoop
     from .nodes.loop import NodesLoop
     from .parallel.loop import ParallelLoop
@@ -136,8 +139,13 @@ CURVE = (
 )  # fmt: skip
 EPISODES = ("step", "score", "length")
 RECENT = 20  # training episodes whose mean the live line shows
+LAST_SECONDS = 60.0  # that the end of a run waits for an episode that is drawn
 SETTLED = 100
 """Gradient steps after which the summary's rate ``settled`` begins: start-up is over by then."""
+
+
+class _OverError(Exception):
+    """The run is over, perhaps in the middle of a search."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +155,7 @@ class Plan:
     ``seconds``: the run ends N seconds after its first step, or after a race that it won, once the evaluation or
     save under way then ends.
     ``test_process``: a process of its own evaluates while training continues, as in [Hou2023].
-    ``adaptation``: what a search before the run found, for its summary.
+    ``adaptation``: the search for actors and a batch by which the run begins, in a ``ChangingLoop``.
     """
 
     folder: Path
@@ -157,7 +165,7 @@ class Plan:
     clock: Callable[[], float] = time.monotonic  # of those lines
     seconds: float | None = None
     test_process: bool = False
-    adaptation: Mapping[str, Any] | None = None
+    adaptation: "Search | None" = None
 
 
 class Run:
@@ -176,9 +184,12 @@ class Run:
         self._episodes = 0
         self._settled: tuple[float, int, int] | None = None  # seconds, steps and updates at SETTLED gradient steps
         self._tester: TestProcess | None = None
+        self._drawer: TestProcess | None = None
+        self._gap = 0  # steps from one episode that is drawn to the next; 0: each as soon as it can be
         self._is_owed = False  # an evaluation is due: the test process was busy, or it was broken off
         self._saved = -1, -1  # steps and updates of the latest checkpoint
         self._seen, self._has_complained = loop.step, False
+        self._adapted: dict[str, Any] = {}
         self._interrupts = Interrupts(loop.shorten_shutdown)
         self._resources = ExitStack()
         self._resources.callback(loop.close)
@@ -192,14 +203,15 @@ class Run:
             else:
                 self._open(None, None)
             if plan.test_process:
-                self._tester = self._make_tester()
+                self._tester = self._begin_testing()
         except BaseException:
             self.close()
             raise
 
-    def run(self, until: int | None = None) -> dict[str, Any] | None:
+    def run(self, until: int | None = None, show: str | None = None) -> dict[str, Any] | None:
         """Train to the last step, or only to ``until``; returns the summary once the run is done, else None.
 
+        With ``show`` a process of its own draws episodes: images in that folder, or in a window if it is that word.
         Interrupted, or TrainingError where a process is lost or an environment fails: the run is saved before.
         """
         loop = self._loop
@@ -208,6 +220,8 @@ class Run:
         self._first: float | None = None  # when the first step was made
         with self._interrupts:
             try:
+                if show is not None:
+                    self._begin_drawing(show)
                 return self._trained(min(self._workload.steps, until or self._workload.steps))
             except (Interrupted, ProcessLost) as error:
                 raise self._save_for(error) from None
@@ -222,10 +236,31 @@ class Run:
             loop.until(end)
             if self._is_owed:
                 self._evaluate()
-            while not (loop.done(end) or self._is_over()):
+
+            def turn() -> None:
+                if loop.done(end) or self._is_over():
+                    raise _OverError
                 self._interrupts.check()
                 self._turn(progress)
+
+            with suppress(_OverError):
+                if plan.adaptation:
+                    self._adapt(turn)
+                while True:
+                    turn()
+        if plan.adaptation and not self._adapted:
+            print(
+                "note: the run is over before its search for actors and a batch; give more --steps or --seconds",
+                file=sys.stderr,
+            )
         return self._finish() if self._is_over() or loop.step >= last else None
+
+    def _adapt(self, turn: Callable[[], None]) -> None:
+        """Take turns in which actors and batch are searched; the rates of the run are of those that follow."""
+        loop: Any = self._loop
+        assert self._plan.adaptation is not None
+        self._adapted = self._plan.adaptation(loop, turn)
+        self._watch, self._from, self._settled = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates), None
 
     def _save_for(self, error: Interrupted | ProcessLost) -> Interrupted | TrainingError:
         """Save what was learned and stored; returns the error that says so.
@@ -258,13 +293,17 @@ class Run:
         for episode in episodes:
             self._ended(episode)
         self._print_events()
-        if self._tester:
-            self._add(self._tester.result())
-        if self._seen // interval > before // interval or self._is_owed:
-            self._evaluate()
+        self._is_owed = self._is_owed or self._seen // interval > before // interval
+        if not loop.is_measured:
+            if self._tester:
+                self._add(self._tester.result())
+            if self._is_owed:
+                self._evaluate()
+        if self._drawer and (self._seen // self._gap > before // self._gap if self._gap else episodes):
+            self._draw()
         # Resuming is cheapest where the first actor's episode has just ended, as it need not be replayed.
         is_first = turn % self._workload.actors.count == 0
-        if episodes and is_first and self._seen >= self._due:
+        if episodes and is_first and self._seen >= self._due and not loop.is_measured:
             with self._watch.paused():
                 self.save()
         clock.publish_progress(loop.step, loop.updates, self._watch.seconds())
@@ -289,6 +328,10 @@ class Run:
             self._tester = None
         if self._is_owed:
             self._evaluate()
+        if self._drawer and self._gap:
+            with self._interrupts.at_once():
+                self._draw(LAST_SECONDS)
+                self._has_drawn(LAST_SECONDS)
         self.save()
         self._complain()
         loop.end()
@@ -301,7 +344,7 @@ class Run:
                 tested = evaluate(self._workload, loop.learner, self._evaluated, episodes, loop.seed, TEST)
                 loop.learner.load_state_dict(latest)
         done = {"episodes": self._episodes, "seconds": round(self._seconds, 1), **rates, "processes": report}
-        done |= {"adaptation": self._plan.adaptation} if self._plan.adaptation else {}
+        done |= {"adaptation": self._adapted} if self._adapted else {}
         return write(summary(loop, done, self._points, best, tested), self._plan.folder)
 
     def save(self) -> None:
@@ -373,13 +416,41 @@ class Run:
         self._recent = [*self._recent, episode.score][-RECENT:]
         self._log.add({"step": self._loop.step, "score": episode.score, "length": episode.length})
 
-    def _make_tester(self) -> "TestProcess":
+    def _begin_testing(self, *begin: Any) -> "TestProcess":
         from .parallel.testing import TestProcess  # noqa: PLC0415  # shared memory, which not every system has
 
-        loop = self._loop
-        tester = TestProcess(self._workload, loop.learner.implementation, loop.seed, len(loop.learner.parameters))
-        self._resources.callback(tester.close)
-        return tester
+        learner = self._loop.learner
+        made = TestProcess(self._workload, learner.implementation, self._loop.seed, len(learner.parameters), *begin)
+        self._resources.callback(made.close)
+        return made
+
+    def _begin_drawing(self, place: str) -> None:
+        from .parallel import drawing  # noqa: PLC0415  # shared memory, which not every system has
+
+        if place != drawing.WINDOW:
+            self._gap = max(self._workload.evaluation.interval, -(-self._workload.steps // (EPISODES_SHOWN - 2)))
+        self._drawer = self._begin_testing(drawing.Drawing(place))
+        self._draw()
+
+    def _draw(self, seconds: float = 0.0) -> None:
+        """Let the process that draws begin another episode, if it is free within some seconds."""
+        if self._has_drawn(seconds) and self._drawer:
+            self._drawer.ask(self._loop.step, self._loop.updates, self._loop.learner.weights())
+
+    def _has_drawn(self, seconds: float) -> bool:
+        """Whether the process that draws is free within some seconds; where it has failed, say so, and end it."""
+        drawer, why = self._drawer, "the process that draws has ended"
+        if drawer is None:
+            return False
+        try:
+            drawer.last_result(seconds)
+        except ProcessLost as error:
+            why, drawer.is_there = str(error), False
+        if not drawer.is_there:
+            print(f"warning: no episode is drawn any more: {why}; training continues", file=sys.stderr)
+            drawer.close()
+            self._drawer = None
+        return drawer.is_there and not drawer.is_busy
 
     def _evaluate(self) -> None:
         """Evaluate the weights of this step, here or in the test process."""
@@ -464,7 +535,7 @@ def start(
         serial: type[SerialLoop] = algorithms.hook(workload, "Loop", SerialLoop)
         return Run(serial(workload, contestant=contestant, seed=seed, **options), plan, resume)
     try:
-        kind = loop_of(arrangement)
+        kind = _changing_loop() if plan.adaptation else loop_of(arrangement)
     except ImportError as error:
         raise TrainingError(
             f"several processes cannot train here: {error}; {INSTALL}, or leave out --arrangement"
@@ -476,6 +547,12 @@ def start(
     if options.pop("compiled", False):
         raise TrainingError("--compile is for a run of one process; leave it out, or --arrangement")
     return Run(kind(workload, arrangement, seed=seed, **options), plan, resume)
+
+
+def _changing_loop() -> "type[ParallelLoop]":
+    from .parallel.changing import ChangingLoop  # noqa: PLC0415  # compiled code and shared memory
+
+    return ChangingLoop
 
 
 def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop] | type[NodesLoop]":

@@ -40,6 +40,7 @@ _ALGORITHM = re.compile(r'(?m)^algorithm = "(\w+)"')
 _MOST_CHANNELS = 16  # as many as frames can be stacked
 _STORED_PER_FRAME = 8  # least records of an insert for each frame that it repeats
 LENGTH = "length and folder of a run"
+EPISODES_SHOWN, IMAGES_SHOWN = 100, 500  # of a run, of an episode, at most
 _SUITED, _FOLDER = "dense if suited", "runs/WORKLOAD/TREE-seedN, or ARRANGEMENT-seedN"
 RUN: dict[str, dict[str, Field]] = {
     "implementations": {
@@ -53,7 +54,7 @@ RUN: dict[str, dict[str, Field]] = {
     "processes": {"cluster": text("Ray cluster of nodes: auto, local or HOST:PORT", (), "auto", option="ADDRESS")},
     LENGTH: {
         "mapping": text("file that dse recommend --json wrote, or - for standard input", (), None, option="FILE"),
-        "adapt": flag("search of actors and batch by measured rates, then a run by the pair found, apart", False),
+        "adapt": flag("search of actors and batch by measured rates while the run trains, apart", False),
         "seconds": whole("seconds from the first step to the end", 1, 1_000_000_000, None, option="S"),
         "seed": whole("seed, which decides all of a run on one thread", 0, 1 << 32, 0, option="N", read=int),
         "out": text("folder of the run", (), None, option="FOLDER", read=Path, otherwise=_FOLDER),
@@ -63,6 +64,12 @@ RUN: dict[str, dict[str, Field]] = {
         "test_episodes": whole("episodes that test the best weights at the end", 0, 1_000_000, 100, option="E"),
         "json": flag("summary printed as JSON, as summary.json has it", False),
         "test_process": flag("evaluation in a process of its own, while training continues", False),
+        "show": text(
+            f"folder for images of up to {EPISODES_SHOWN} episodes, {IMAGES_SHOWN} of each, or window",
+            (),
+            None,
+            option="DIR",
+        ),
     },
 }
 """Settings of a run that neither its workload nor its processes have, by the group of options that they are in."""

@@ -1,23 +1,26 @@
 """Runs that adapt themselves: what they search, keep, refuse and resume."""
 
+import contextlib
 import csv
 import json
 import math
-import os
 import shlex
 import signal
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
-from contextlib import contextmanager
-
 from impls.training import TrainingError, adaptation, load
 from impls.training.__main__ import _parser, main
+from impls.training.arrangement import Arrangement
 from impls.training.options import setup_of
-from impls.training.parallel import changing
+from impls.training.parallel.board import Row
 from impls.training.parallel.changing import Rates
+from impls.training.run import Plan, start
+from tests.parallel_runs import small, until
 from tests.profiled import write_workload
 
 
@@ -27,55 +30,69 @@ def rates(actors, batch):
     return Rates(actors, batch, 1e3 - abs(actors - 3), frames / batch, frames, 50, 1, 1, 1e6, 1e6, (1.0,))
 
 
-@pytest.fixture
-def pretended(monkeypatch):
-    """Two cores, on which made-up rates are measured."""
-    asked = []
-
-    @contextmanager
-    def measuring(workload, arrangement, actors, *seconds, **options):
-        asked.append((workload.actors.count, arrangement.name, actors, options))
-        yield rates
-
-    monkeypatch.setattr(changing, "measuring", measuring)
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch):
     monkeypatch.setattr(adaptation, "count_allowed", lambda: 2)
-    return asked
+
+
+class Pretended:
+    """A loop that measures made-up rates, and notes at which pairs."""
+
+    def __init__(self, workload):
+        self.workload, self.looks = workload, []
+
+    def set_actors(self, actors):
+        self.actors = actors
+
+    def set_batch(self, batch):
+        self.batch = batch
+
+    def measure(self, *_, are_actors_free):
+        self.looks.append((self.actors, self.batch, are_actors_free))
+        return rates(self.actors, self.batch)
+
+
+def prepared(folder, *given, workload=None):
+    folder.mkdir(exist_ok=True)
+    options = _parser().parse_args(["train", "cartpole_dqn", "--adapt", *given])
+    return adaptation.adapted(setup_of(workload or load("cartpole_dqn"), options), options, folder)
 
 
 def adapted(folder, *given):
-    folder.mkdir(exist_ok=True)
-    options = _parser().parse_args(["train", "cartpole_dqn", "--adapt", *given])
-    setting = setup_of(load("cartpole_dqn"), options)
-    return adaptation.adapted(setting, options, folder, {"policy": "dense"})
+    workload, search = prepared(folder, *given)
+    loop = Pretended(workload)
+    return loop, search(loop, lambda: None)
 
 
-def test_the_pair_found_is_what_the_run_and_the_command_to_paste_train_by(tmp_path, pretended, capsys):
-    workload, found = adapted(tmp_path / "a b", "--seed", "3", "--steps", "9000", "--test-process")
-    assert (workload.actors.count, workload.learner.batch, workload.steps) == (3, 256, 9000)
-    assert workload.learner.update_interval == load("cartpole_dqn").learner.update_interval
-    assert pretended == [(4, "apart", 1, {"policy": "dense", "seed": 3})]
-    *tried, kept = csv.DictReader((tmp_path / "a b" / "adaptation.csv").read_text().splitlines())
-    assert (kept["search"], kept["actors"], kept["batch"]) == ("kept", "3", "256")
-    looks = [(row["actors"], row["batch"]) for row in tried]
-    assert looks == [(str(look["actors"]), str(look["batch"])) for look in found["looks"]]
-    assert {row["search"] for row in tried} == {"samplers", "batch"}
+def test_the_pair_found_is_what_the_run_goes_on_by_and_the_command_to_paste_has(tmp_path, capsys):
+    loop, found = adapted(tmp_path / "a b", "--seed", "3", "--steps", "9000", "--test-process", "--show", "there")
+    assert (loop.actors, loop.batch) == (found["actors"], found["batch"]) == (3, 256)
+    workload = loop.workload
+    assert (workload.actors.count, workload.learner.batch, workload.steps) == (4, 32, 9000)
+    looks = [(look["actors"], look["batch"], look["batch"] == 32) for look in found["looks"]]
+    assert looks == loop.looks
     *lines, last = capsys.readouterr().err.splitlines()
-    assert sum("tried" in line for line in lines) == len(tried)
+    assert sum("tried" in line for line in lines) == len(looks)
     assert "kept 3 actors, B = 256" in last
     pasted = _parser().parse_args(shlex.split(found["command"])[3:])
-    assert (pasted.adapt, pasted.out, pasted.seed, pasted.test_process) == (False, None, 3, True)
-    assert setup_of(load("cartpole_dqn"), pasted).workload == workload
+    assert (pasted.adapt, pasted.out, pasted.seed, pasted.test_process, pasted.show) == (False, None, 3, True, None)
+    asked = setup_of(load("cartpole_dqn"), pasted).workload
+    assert (asked.actors.count, asked.learner.batch) == (3, 256)
 
 
-def test_a_resumed_run_takes_the_pair_that_it_was_begun_with(tmp_path, pretended):
-    found = adapted(tmp_path, "--steps", "9000")[1]
-    workload, again = adapted(tmp_path, "--steps", "20000", "--resume")
-    assert len(pretended) == 1
-    assert (workload.actors.count, workload.learner.batch, again["looks"]) == (3, 256, found["looks"])
+def test_a_resumed_run_keeps_its_pair_or_continues_its_search(tmp_path):
+    first, found = adapted(tmp_path, "--steps", "9000")
     path = tmp_path / "adaptation.csv"
-    for text in ("", "".join(path.read_text().splitlines(keepends=True)[:-1])):
+    lines = path.read_text().splitlines(keepends=True)
+    for there in range(1, len(lines) + 1):
+        path.write_text("".join(lines[:there]))
+        loop, again = adapted(tmp_path, "--steps", "20000", "--resume")
+        assert loop.looks == first.looks[there - 1 :]
+        assert (loop.actors, loop.batch, again["looks"]) == (3, 256, found["looks"])
+        assert path.read_text() == "".join(lines)
+    for text in ("".join(lines)[:-9], "".join(lines).replace("actors", "other")):
         path.write_text(text)
-        with pytest.raises(TrainingError, match=r"adaptation.csv: .* --actors and --batch .* --out"):
+        with pytest.raises(TrainingError, match=r"adaptation.csv: .* --out"):
             adapted(tmp_path, "--resume")
 
 
@@ -90,9 +107,8 @@ def test_a_resumed_run_without_adapt_is_told_to_add_it(tmp_path, monkeypatch, ca
         assert "--adapt" in capsys.readouterr().err
 
 
-def test_no_batch_is_tried_that_the_run_could_not_train_by(tmp_path, pretended):
-    tried = [look["batch"] for look in adapted(tmp_path, "--steps", "1200")[1]["looks"]]
-    assert max(tried) <= 1024
+def test_no_batch_is_tried_that_the_run_could_not_train_by(tmp_path):
+    assert max(batch for _, batch, _ in adapted(tmp_path, "--steps", "1200")[0].looks) <= 1024
     with pytest.raises(TrainingError, match=r"--steps"):
         adapted(tmp_path, "--steps", "500")
 
@@ -128,20 +144,46 @@ def test_what_cannot_adapt_writes_nothing(tmp_path, capsys, given, facts):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_searches_is_interrupted_and_begins_again_on_a_loop_that_trains(tmp_path, monkeypatch, capsys):
-    path, folder = write_workload(tmp_path), tmp_path / "run"
-    for name, value in {"LOOK_SECONDS": 0.03, "SETTLE_SECONDS": 0.0, "BATCHES": (2, 8)}.items():
-        monkeypatch.setattr(adaptation, name, value)
-    monkeypatch.setattr(adaptation, "count_allowed", lambda: 1)
-    asked = ["train", str(path), "--adapt", "--out", str(folder), "--test-episodes", "1", "--steps", "300"]
-    with monkeypatch.context() as patched:
-        patched.setattr(changing.ChangingLoop, "begin", lambda _: os.kill(os.getpid(), signal.SIGTERM))
-        assert main(asked) == 128 + signal.SIGTERM
-    assert "no checkpoint was due yet, begin again" in capsys.readouterr().err
-    assert main(asked) == 0
-    summary = json.loads((folder / "summary.json").read_text())
+def test_no_step_of_a_search_is_lost(tmp_path):
+    length = 10  # of the environment's episodes
+    workload, search = prepared(tmp_path, "--steps", "9000", workload=small(steps=9000))
+    plan = Plan(tmp_path / "run", 10**6, 0, live=False, adaptation=search, test_process=True)
+    plan.folder.mkdir()
+    run = start(workload, plan, arrangement=Arrangement(name="apart"))
+    with contextlib.closing(run):
+        summary, loop = run.run(), run._loop
+        taken = [int(loop.board.rows[row, Row.TURNS]) for row in loop._every]
+        assert sum(taken) == loop.buffer.written == loop.step == summary["steps"] == 9000
+        assert loop.updates >= loop._pace.updates_at(9000)
+    rows = csv.DictReader((plan.folder / "episodes.csv").read_text().splitlines())
+    lengths = [int(row["length"]) for row in rows]
+    assert lengths == [length] * sum(turns // length for turns in taken)
     found = summary["adaptation"]
-    assert (found["actors"], found["batch"]) in {(x, batch) for x in (1, 2) for batch in (2, 8)}
-    assert (summary["steps"], len(found["looks"])) == (300, 3)
-    assert summary["arrangement"]["ratio"] == "kept"
-    assert found["command"] in capsys.readouterr().out
+    assert (found["actors"], found["batch"]) == (loop.actors, loop.workload.learner.batch)
+    assert (summary["arrangement"]["ratio"], summary["updates"]) == ("kept", loop.updates)
+
+
+def test_a_run_that_is_over_before_its_search_is_done(tmp_path, capsys):
+    path, folder = write_workload(tmp_path), tmp_path / "run"
+    assert main(["train", str(path), "--adapt", "--out", str(folder), "--steps", "60", "--test-episodes", "0"]) == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["steps"], "adaptation" in summary) == (60, False)
+    assert "--steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_search_that_is_broken_off_continues_without_measuring_any_pair_again(tmp_path, number):
+    path, folder = write_workload(tmp_path), tmp_path / "run"
+    words = ["train", str(path), "--adapt", "--out", str(folder), "--checkpoint-every", "20", "--steps", "6000"]
+    looks, begun = folder / "adaptation.csv", subprocess.Popen([sys.executable, "-m", "impls.training", *words])
+    with begun:
+        until(lambda: looks.exists() and looks.read_text().count("\n") > 2 and (folder / "checkpoint.pt").exists())
+        begun.send_signal(number)
+    before = looks.read_text()
+    assert main([*words, "--resume"]) == 0
+    summary, found = json.loads((folder / "summary.json").read_text()), looks.read_text()
+    assert found.startswith(before)
+    *tried, kept = csv.DictReader(found.splitlines())
+    pairs = [(row["actors"], row["batch"]) for row in tried]
+    assert len(pairs) == len({*pairs})
+    assert (summary["steps"], summary["adaptation"]["actors"]) == (6000, int(kept["actors"]))

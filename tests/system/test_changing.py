@@ -1,14 +1,15 @@
 """Actors and batch of a loop that trains are changed: its claims stay right, and its rates are measured."""
 
+import contextlib
 import dataclasses
 
 import pytest
 
 from impls.training import TrainingError
 from impls.training.arrangement import Arrangement
-from impls.training.parallel.board import Counter
+from impls.training.parallel.board import Counter, Row
 from impls.training.parallel.changing import ChangingLoop
-from tests.parallel_runs import advance, lives, small
+from tests.parallel_runs import advance, check_counts, lives, small
 
 FREE = Arrangement(name="apart", ratio="free")
 
@@ -28,22 +29,44 @@ def claims(loop):
         return loop.board.value(Counter.CLAIMED_STEPS) - loop.board.value(Counter.STEPS)
 
 
-def test_actors_end_and_begin_while_the_loop_trains(loop):
+def turns(loop):
+    """Turns of each actor so far, while all rest."""
+    with loop.paused():
+        return [int(loop.board.rows[row, Row.TURNS]) for row in loop._every]
+
+
+def test_actors_rest_and_continue_while_the_loop_trains(loop):
     first = loop.measure(0.05)
     assert (first.actors, first.batch, list(loop.pids)) == (2, 4, ["actor-0", "actor-1"])
-    kept, ended = loop.pids["actor-0"], loop.pids["actor-1"]
+    pids = loop.pids
     loop.set_actors(1)
-    assert loop.pids == {"actor-0": kept}
-    assert not lives(ended)
-    assert claims(loop) == 0
-    steps, updates = loop.step, loop.updates
+    loop.measure(0.05)
+    before, steps, updates = turns(loop), loop.step, loop.updates
     advance(loop, lambda: loop.step > steps + 50 and loop.updates > updates + 5)
-    loop.set_actors(2)
-    assert loop.pids["actor-0"] == kept
-    assert loop.pids["actor-1"] != ended
-    assert loop.measure(0.05).actors == 2  # once both have taken turns
+    after = turns(loop)
+    assert after[0] > before[0]
+    assert after[1:] == before[1:]
+    loop.set_actors(3)
+    assert loop.measure(0.05).actors == 3  # once all have taken turns
+    assert pids.items() < loop.pids.items()
     assert claims(loop) == 0
     assert loop.restarts == 0
+    with loop.paused():
+        assert sum(turns(loop)) == check_counts(loop)["step"]
+
+
+def test_a_kept_ratio_is_free_in_a_look_alone_and_caught_up_with():
+    with contextlib.closing(ChangingLoop(small(steps=1 << 40, count=2), Arrangement(name="apart"), 2)) as loop:
+        slack, lead = loop._pace.slack, []
+        loop.turn = lambda: (loop.advance(), lead.append((loop.is_measured, loop._pace.lead(loop.step, loop.updates))))
+        loop.set_batch(2048)  # so that actors are faster
+        loop.measure(10.0, steps=600)
+        assert max(ahead for is_measured, ahead in lead if is_measured) > 10 * slack
+        advance(loop, lambda: loop._pace.lead(loop.step, loop.updates) <= slack)
+        lead.clear()
+        loop.measure(0.1, are_actors_free=False)
+        assert max(ahead for _, ahead in lead) <= slack
+        check_counts(loop)
 
 
 def test_the_batch_changes_between_gradient_steps(loop, monkeypatch):

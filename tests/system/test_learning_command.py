@@ -21,14 +21,25 @@ from tests.profiled import write_workload
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     options = parser_for(command.Learning).parse_args(["--only", ",".join(NAMES), "--most", "100"])
     cells, shipped = list(list_runs(options)), load("cartpole_dqn")
-    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 8 + 2 + len(with_sac())) * len(command.SEEDS)
+    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 8 + 9 + 2 + len(with_sac())) * len(command.SEEDS)
     assert {cell.settings.evaluation.interval for cell in cells if cell.task == "pendulum_td3"} == {250}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+    assert len({(cell.label, cell.interval) for cell in cells}) == len(cells)
     for cell in cells:
-        assert cell.arrangement.ratio == "kept"
-        if cell.task == "cartpole_dqn":
+        assert cell.arrangement.ratio == ("free" if "free" in cell.kind else "kept")
+        if cell.task == "cartpole_dqn" and ("learner", "batch") not in {change[:2] for change in cell.changes}:
             assert (cell.settings.learner, cell.settings.exploration) == (shipped.learner, shipped.exploration)
     assert set(command.SEEDS).isdisjoint(shipped.seeds)
+
+
+def test_runs_on_parts_of_a_machine_and_with_a_free_ratio_say_so():
+    options = parser_for(command.Learning).parse_args(["--only", "machines,spreeze", "--seeds", "7"])
+    *parts, free = list_runs(options)
+    assert {len(part.arrangement.cores) for part in parts} == {1, 2}
+    assert parts[0].label == "cartpole_dqn: apart, 1 core, actors = 1, batch = 64, seed 7"
+    assert [part.options["cores"] for part in parts] == [len(part.arrangement.cores) for part in parts]
+    assert (free.batch, free.settings.learner.learning_starts) == (1024, 1024)
+    assert free.settings.steps == free.most == 300_000
 
 
 class Played(Naive):

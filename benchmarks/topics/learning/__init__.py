@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 from dse.learning_runs import network_name
 from impls import training
 from impls.cores import allowed_cpus
+from impls.terminal import plural
 from impls.training import learners
 from impls.training.arrangement import BANKED, COPIES, NODES, Arrangement
-from impls.training.options import with_values
+from impls.training.options import start_of, with_values
 from impls.training.workload import Workload
 
 from ...libraries.base import Loop, roles
@@ -37,7 +38,8 @@ OVER_NODES = {
     "nodes_central": dataclasses.replace(_NODES, learners=LEARNERS),
 }
 """Runs that need a Ray cluster."""
-OWN_WORKLOADS = ("a3c", "dyna_q", "dyna_q_printed", "memr", "rollouts", "batches", "samplers", "transports", LIBRARIES)
+OWN_WORKLOADS = ("a3c", "dyna_q", "dyna_q_printed", "memr", "rollouts", "batches", "samplers", "machines", "transports")
+OWN_WORKLOADS += ("spreeze", LIBRARIES)
 UNUSUAL = (*OVER_NODES, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 NAMES = (*KINDS, *OVER_NODES, DEEPER, LOCAL, COPIES, *OWN_WORKLOADS, SCALING)
 USUAL = 16  # gradient steps k between meetings of copies that are not two
@@ -56,6 +58,10 @@ SIZES, COUNTS, WAYS = (64, 256, 1_000), (1, 2, 4), ("queue", "fill")
 STEPS_COUNT = ("memr", "rollouts", "batches", "transports", DEEPER, LOCAL)
 """Runs by which claims count environment steps or gradient steps until solved, which take a fine grid."""
 GRID = 250  # environment steps between their evaluations
+PAIRS = ((1, 64), (2, 64), (2, 256))
+"""Actors and batches on each number of cores, as on machines of several sizes [Hou2023, Fig. 8a]."""
+SPREEZE, SPREEZE_LIMITS = (("actors", "count", 2), ("learner", "batch", 1_024)), {"most": 300_000, "interval": 5_000}
+"""Samplers apart from a learner by large batches, neither of which waits [Hou2023, Table 1], within so many steps."""
 WORDS = {"count": "actors", "kind": "model"}  # of a key, where it says little alone
 FIELDS = {"kind": "model_kind"}  # of a key, where a record has another field of that name
 Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value
@@ -88,12 +94,16 @@ class Trained:
 
     @cached_property
     def settings(self) -> Workload:
-        """The workload as this run trains it; of copies for ``most`` steps. WorkloadError where there is none."""
+        """The workload as this run trains it; of copies, or with a free ratio, for ``most`` steps.
+
+        WorkloadError where there is none.
+        """
         workload = training.load(self.task)
-        most = self.most * (self.arrangement.name == COPIES)
+        most = self.most * (self.arrangement.name == COPIES or self.arrangement.ratio == "free")
         values = {(table, key): value for table, key, value in self.changes}
         values |= {("replay", "presampled"): self.presampled, ("", "steps"): max(workload.steps, most)}
         values |= {("evaluation", "interval"): self.interval} if self.interval else {}
+        values.setdefault(("learner", "learning_starts"), start_of(workload, values))
         return with_values(workload, values)
 
     @property
@@ -121,6 +131,7 @@ class Trained:
         names += ("actor_nodes", "batches_a_call") if arrangement.name == NODES else ()
         names += ("model_workers", "cap", *self._printed) if task.algorithm == "dyna_q" else ()
         own = {name: getattr(arrangement, name) for name in names}
+        own |= {"cores": len(arrangement.cores)} if arrangement.cores else {}
         own |= {"interval": self.interval} if self.interval else {}
         own |= {FIELDS.get(key, key): value for _, key, value in self.changes}
         own |= {"library": self.library} if self.library else {}
@@ -139,6 +150,8 @@ class Trained:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, arrangement, ahead = self.arrangement.name, self.arrangement, self.presampled
         name += f", M = {arrangement.actor_nodes}" * (name == NODES)
+        name += f", {plural(len(arrangement.cores), 'core')}" if arrangement.cores else ""
+        name += ", free" * (arrangement.ratio == "free")
         if self.library:
             return self.library
         if self.settings.algorithm == "dyna_q":
@@ -188,6 +201,13 @@ def _list_updates(task: str) -> list[Trained]:
     return [Trained(task, SERIAL, 0, (("model", "updates", count),) * (count != own)) for count in UPDATES]
 
 
+def list_machines() -> list[Trained]:
+    """List runs on one core of this machine and on two, by several actors and batches."""
+    parts = [dataclasses.replace(APART, cores=allowed_cpus()[:count]) for count in (1, 2)]
+    pairs = [(("actors", "count", actors), ("learner", "batch", batch)) for actors, batch in PAIRS]
+    return [Trained("cartpole_dqn", part, 0, pair) for part, pair in itertools.product(parts, pairs)]
+
+
 def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
     """Return the runs of each name, by no seed yet: of the workload that is ``asked``, or of those of an algorithm."""
     task, own = asked.workload, training.load(asked.workload).replay.presampled
@@ -217,7 +237,12 @@ def list_kinds(asked: Namespace) -> dict[str, list[Trained]]:
             *_list_updates("pendulum_mbpo"),
         ],
         "batches": [Trained("pendulum_td3", SERIAL, 0, (("learner", "batch", size),)) for size in SIZES],
-        "samplers": [Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS],
+        "samplers": [
+            *(Trained("cartpole_dqn", APART, 0, (("actors", "count", count),)) for count in COUNTS),
+            *(Trained("cartpole_dqn", APART, 0, (("learner", "batch", size),)) for size in SIZES[1:]),
+        ],
+        "machines": list_machines(),
+        "spreeze": [Trained("pendulum_sac", dataclasses.replace(APART, ratio="free"), 0, SPREEZE, **SPREEZE_LIMITS)],
         "transports": [Trained("cartpole_dqn", dataclasses.replace(APART, transport=way)) for way in ("shared", *WAYS)],
         LIBRARIES: [Trained("pendulum_sac", SERIAL, library=library) for library in with_sac()],
         SCALING: [],
@@ -232,8 +257,9 @@ def list_runs(asked: Namespace) -> Iterator[Trained]:
     kinds = list_kinds(asked)
     named = dict.fromkeys((GRID if name in STEPS_COUNT else 0, run) for name in asked.only for run in kinds[name])
     for seed, (interval, run) in itertools.product(asked.seeds, named):
-        limits = {"least": asked.least, "most": asked.most or training.load(run.task).steps}
-        yield dataclasses.replace(run, seed=seed, interval=interval, test_episodes=asked.test_episodes, **limits)
+        limits = {"least": asked.least, "most": asked.most or run.most or training.load(run.task).steps}
+        limits |= {"interval": interval or run.interval}
+        yield dataclasses.replace(run, seed=seed, test_episodes=asked.test_episodes, **limits)
 
 
 NETWORKS = ((128, 128), (256, 256), (1024, 1024, 1024, 1024))

@@ -21,7 +21,10 @@ memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) 
 rollouts     pendulum_sac, pendulum_memr and pendulum_mbpo by G = 1, 5, 10 and 20 gradient steps an environment step,
              and pendulum_memr by an ensemble
 batches      pendulum_td3 by batches of 64 to 1,000: what does a large one learn for a gradient step?
-samplers     cartpole_dqn by 1, 2 and 4 actors apart
+samplers     cartpole_dqn by 1, 2 and 4 actors apart, and one by batches of 256 and 1,000 [Hou2023, Fig. 7]
+machines     cartpole_dqn apart on one core and on two, by several actors and batches [Hou2023, Fig. 8a]
+spreeze      pendulum_sac by two actors apart and a batch of 1,024, neither of which waits, for up to 300,000 steps:
+             what [Hou2023, Table 1] compares with libraries
 transports   cartpole_dqn, records of the actor carried by a queue, and by one that fills before it is moved
 libraries    pendulum_sac by other libraries' SAC, which make peers installs, as in [Hou2023, Table 1]; ours is
              --workload pendulum_sac --only serial

@@ -428,7 +428,7 @@ class PeriodLearning(Learning):
         if not self.left:
             before, steps = self._board.value(Counter.UPDATES), self._board.value(Counter.STEPS)
             count = min(self._period, self._last - before)
-            if count <= 0 or steps < self._pace.due(before + count):
+            if count <= 0 or steps < self.pace.due(before + count):
                 self._batches.receive()
                 return False
             if count == self._period:

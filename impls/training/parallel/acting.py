@@ -92,8 +92,13 @@ def claimed(board: Board, pace: Pace, count: int, row: int) -> int:
     """Claim ``count`` environment steps once the pace allows; returns the step before them. Stopped at the end."""
     me = board.lines[row]
     while True:
-        updates = board.value(Counter.UPDATES)
-        bound = FREE if board.value(Counter.EMPTY) else pace.limit(updates)  # who samples waits for a first record
+        if row >= board.value(Counter.FIRST_IDLE):
+            board.look(Counter.FIRST_IDLE, row + 1, row)
+            board.check(row)
+            continue
+        updates, is_free = board.value(Counter.UPDATES), board.value(Counter.UNPACED)
+        is_free = is_free or board.value(Counter.EMPTY)  # who samples waits for a first record
+        bound = FREE if is_free else pace.limit(updates)
         limit = min(bound, board.value(Counter.LAST_STEP) + count - 1)
         before = board.claim(Counter.CLAIMED_STEPS, count, limit)
         if before >= 0:

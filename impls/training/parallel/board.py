@@ -61,11 +61,13 @@ class Counter:
 
     Environment steps taken and begun, gradient steps taken and begun, pauses begun and ended (odd: a pause lasts),
     whether the run ends, whether the process that samples lacks records, the step after which no other begins, episodes
-    that ended, and environment steps of other machines.
+    that ended, environment steps of other machines, whether actors need not follow the pace for now, and the row from
+    which on actors take no turn for now.
     """
 
     STEPS, CLAIMED_STEPS, UPDATES, CLAIMED_UPDATES, PAUSE, STOP, EMPTY, LAST_STEP, ENDED, VERSION, ELSEWHERE = range(11)
-    COUNT = 11
+    UNPACED, FIRST_IDLE = 11, 12
+    COUNT = 13
 
 
 class Row:
@@ -142,7 +144,8 @@ class Board(SharedArrays):
         self.each = 1  # gradient steps of a publication
         self.transport: Any = None  # a ``WeightTransport`` to actors in place of the vector of this board
         if memory is None:
-            counter.add(self._counters[Counter.LAST_STEP], FREE)
+            for number in (Counter.LAST_STEP, Counter.FIRST_IDLE):
+                counter.add(self._counters[number], FREE)
 
     # Counters
 

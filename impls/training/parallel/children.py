@@ -199,16 +199,6 @@ class Children:
             if self._pauses == 0:
                 self._board.add(Counter.PAUSE)
 
-    def dismiss(self, kind: str, first: int) -> None:
-        """End the children of a kind from number ``first`` on, while they rest."""
-        with self.paused():
-            for child in [one for one in self._children if one.kind == kind and one.start.number >= first]:
-                child.process.kill()
-                child.process.join()
-                child.faults.close()
-                self._children.remove(child)
-                self._row(child)[[Row.LIVE, Row.RESTING]] = 0
-
     def _row(self, child: Child) -> Any:
         return self._board.rows[child.start.row]
 

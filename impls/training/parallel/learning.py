@@ -22,7 +22,7 @@ class Learning:
     """The gradient steps of one learner, each as soon as it is due."""
 
     def __init__(self, workload: Workload, batches: Batches, board: Board, pace: Pace, sync: LearnerSync) -> None:
-        self._workload, self._batches, self._board, self._pace, self._sync = workload, batches, board, pace, sync
+        self._workload, self._batches, self._board, self.pace, self._sync = workload, batches, board, pace, sync
         self._claimed: int | None = None  # gradient steps before the one that is claimed and waits for a batch
         self.losses: dict[str, float] = {}
 
@@ -30,7 +30,7 @@ class Learning:
         """Take the next gradient step if it is due within 20 ms; returns whether one was taken."""
         board, row = self._board, self._sync.number
         if self._claimed is None:
-            self._claimed = self._sync.claim(self._pace)
+            self._claimed = self._sync.claim(self.pace)
             if self._claimed is None:
                 self._batches.receive()  # so that no actor waits for room
                 return False
@@ -47,7 +47,7 @@ class Learning:
         stepped.check()
         me[Row.LAG_SUM] += behind
         me[Row.LAG_MAX] = max(me[Row.LAG_MAX], behind)
-        me[Row.LEAD] = max(me[Row.LEAD], -self._pace.lead(steps, before))
+        me[Row.LEAD] = max(me[Row.LEAD], -self.pace.lead(steps, before))
         me[Row.TURNS] += 1
         me[Row.BUSY] += clock.nanoseconds() - began - (me[Row.WAITED] - waited)
         self.losses = stepped.losses
