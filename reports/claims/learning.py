@@ -12,6 +12,8 @@ from dse.stats import interval_over_seeds
 
 from .judge import Data, Finding, Part
 
+OF_TIME = ("time_to_solve", "minutes", "seconds an episode")
+"""Metrics that count no steps, so that runs may be evaluated after other numbers of steps."""
 MISS = 0.1
 """Relative error of a formula that counts as none."""
 
@@ -20,7 +22,7 @@ def compare_kinds(data: Data, metric: str, pairs: Sequence[Sequence[str]]) -> Fi
     """Compute the ratio of what one kind of runs needs to what another needs, in the median over seeds.
 
     ``pairs``: workload, own kind, other kind, and the workload of that where it is another. What was not solved is
-    infinite. Runs are compared only where both kinds were evaluated after every so many environment steps. None where a
+    infinite. Steps are compared only where both kinds were evaluated after every so many environment steps. None where a
     pair was not run, or no pair by enough seeds.
     """
     runs = learning_runs.latest(data.records.get(learning_runs.PRIMITIVE, ()))
@@ -32,7 +34,7 @@ def compare_kinds(data: Data, metric: str, pairs: Sequence[Sequence[str]]) -> Fi
             return None
         name, used = f"{workload}, {own} to {other}", [*used, *both[0], *both[1]]
         grid = {run.metrics["interval"] for group in both for run in group}
-        if len(grid) > 1:
+        if len(grid) > 1 and metric not in OF_TIME:
             left_out[name] = f"evaluated at different steps ({', '.join(map(str, sorted(grid)))})"
         elif ratios := compute_seed_ratios(*(_get_metric(group, metric) for group in both)):
             parts.append(Part(name, ratios[0], ratios[1], ratios[2]))
