@@ -22,8 +22,8 @@ def compare_kinds(data: Data, metric: str, pairs: Sequence[Sequence[str]]) -> Fi
     """Compute the ratio of what one kind of runs needs to what another needs, in the median over seeds.
 
     ``pairs``: workload, own kind, other kind, and the workload of that where it is another. What was not solved is
-    infinite. Steps are compared only where both kinds were evaluated after every so many environment steps. None where a
-    pair was not run, or no pair by enough seeds.
+    infinite. Steps are compared only where both kinds were evaluated equally often. None where a pair was not run, or
+    no pair by enough seeds.
     """
     runs = learning_runs.latest(data.records.get(learning_runs.PRIMITIVE, ()))
     groups = learning_runs.group_by_kind(runs)
