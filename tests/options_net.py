@@ -1,4 +1,4 @@
-"""Every option that the solver is fed, written down: time, interval and needs, on five platforms for every timed workload.
+"""Every option that the solver is fed, written down: time, interval and needs, for timed workloads on five platforms.
 
     python -m tests.options_net            compare with what was written; exit code 1 where anything differs
     python -m tests.options_net --changed  the same, and what differs, a line each

@@ -183,12 +183,6 @@ class MappingQuestion:
         return next((table.machine_key for table in self.tables if table), "")
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """The names of platform and workload, and whose records are read: fields that every answer has."""
-        whose = {"machine": self.machine, "machine_note": self.machine_note, "profile_notes": self.profile_notes}
-        return {"platform": self.platform.name, "workload": self.workload.name, **whose}
-
-    @property
     def profile_notes(self) -> tuple[Note, ...]:
         """Notes on a profile that is incomplete, or was disturbed; none about what another machine has."""
         table, word = self.tables[0], shlex.quote(self.workload_argument or self.workload.name)

@@ -44,7 +44,7 @@ def test_a_run_draws_the_first_episode_of_an_evaluation_and_its_last_weights(tmp
         run.run(show=str(tmp_path / "shown"))
         scores = evaluate(workload, run._loop.learner, environment, 1, 0, VALIDATION, 300)
     images = sorted((tmp_path / "shown" / "episode-300").iterdir())
-    assert [one.name for one in images] == [f"{number:03}.png" for number in range(1 + int(scores[0]))]
+    assert [image.name for image in images] == [f"{number:03}.png" for number in range(1 + int(scores[0]))]
     assert (tmp_path / "shown" / "episode-0" / "000.png").exists()
 
 
