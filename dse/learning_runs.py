@@ -61,14 +61,14 @@ def latest(measurements: Sequence[Record]) -> list[Record]:
 
     A run that was evaluated more often stands before a later one: it tells more precisely when the run was solved.
     """
-    by_run: dict[Any, Record] = {}
+    runs: dict[Any, Record] = {}
     for record in in_order(measurements):
         if record.primitive == PRIMITIVE and record.median_seconds is not None:
             key = tuple(record.options[name] for name in ("workload", "kind", "seed"))
-            if key not in by_run or record.metrics["interval"] <= by_run[key].metrics["interval"]:
-                by_run[key] = record
-    first = {key[1]: at for at, key in reversed(list(enumerate(by_run)))}
-    return [by_run[key] for key in sorted(by_run, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
+            if key not in runs or record.metrics["interval"] <= runs[key].metrics["interval"]:
+                runs[key] = record
+    first = {key[1]: at for at, key in reversed(list(enumerate(runs)))}
+    return [runs[key] for key in sorted(runs, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
 
 
 def group_by_kind(runs: Sequence[Record]) -> dict[Key, list[Record]]:
