@@ -89,7 +89,8 @@ def select_runs(data: Data) -> pd.DataFrame:
 def list_depths(data: Data) -> pd.DataFrame:
     """List the rate and the final return of runs with one learner, by the batches D that are sampled ahead."""
     runs = select_runs(data).query("o_learners == 1 and o_count != o_count and o_transport == 'shared'")
-    runs = runs[runs["o_arrangement"].isin(["apart", "pipelined"])]
+    is_changed = runs["o_kind"].astype(str).str.contains("batch = ")
+    runs = runs[runs["o_arrangement"].isin(["apart", "pipelined"]) & ~is_changed]
     several = runs.groupby(["machine", "o_workload"])["o_presampled"].transform("nunique") > 1
     return _list_values(runs[several].rename(columns=REACHED), "o_workload", "o_presampled", REACHED)
 
@@ -120,6 +121,12 @@ def _draw_copies(data: Data) -> pd.DataFrame:
     return _list_values(pd.concat([several, *starts]), "o_sync", "o_processes", COPIED)
 
 
+def list_depths_and_copies(data: Data) -> pd.DataFrame:
+    """List what batches sampled ahead gain and cost, and what copies of the loop gain."""
+    depths, copies = list_depths(data), _draw_copies(data)
+    return pd.concat([depths.assign(x_label="batches sampled ahead D"), copies.assign(x_label="copies of the loop")])
+
+
 def _draw_rollouts(data: Data) -> pd.DataFrame:
     """Select the best return so far of MEMR, by the exponent of its priorities and by segments of its rollouts."""
     parts = []
@@ -132,7 +139,7 @@ def _draw_rollouts(data: Data) -> pd.DataFrame:
 def _read_points(data: Data, task: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield what a serial run of a workload changes, and a row for each of its evaluations."""
     runs = select_runs(data).query(f"o_workload == '{task}'")
-    for _, run in runs[runs["o_kind"].str.startswith("serial")].iterrows():
+    for _, run in runs[runs["o_kind"].astype(str).str.startswith("serial")].iterrows():
         metrics = run["record"].metrics
         points = pd.DataFrame(metrics["points"], columns=["x", "updates", "seconds", "value"])
         points = points.assign(x=points["x"] // metrics["interval"] * metrics["interval"], x_label=STEPS)
@@ -141,7 +148,10 @@ def _read_points(data: Data, task: str) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def list_models(data: Data) -> pd.DataFrame:
-    """List returns of SAC, MEMR and MBPO over what they count, and of the latter two by gradient steps G a step."""
+    """List returns of SAC, MEMR and MBPO over what they count, and of the latter two by gradient steps G a step.
+
+    Of MEMR also by the exponent of its priorities, and by segments.
+    """
     parts = [pd.DataFrame(columns=POINT)]
     for task, name in NAMED.items():
         for changed, points in _read_points(data, task):
@@ -153,19 +163,12 @@ def list_models(data: Data) -> pd.DataFrame:
                 taken = points[["x", "updates"]].iloc[[0, -1]].diff().iloc[-1]
                 steps = round(taken["updates"] / taken["x"]) if taken["x"] else 0
                 parts.append(points.assign(kind=f"G = {steps}", panel=f"{name} by gradient steps G a step"))
-    rows = pd.concat(parts).dropna(subset="x").reindex(columns=POINT)
+    rows = pd.concat([*parts, _draw_rollouts(data)]).dropna(subset="x").reindex(columns=POINT)
     order = [*(f"return over {label}" for label in COUNTED.values()), *rows["panel"].unique()]
     kinds = sorted(rows["kind"].unique(), key=lambda kind: (len(kind) * kind.startswith("G"), kind))  # G = 5 before 10
     return rows.assign(
         panel=pd.Categorical(rows["panel"], [*dict.fromkeys(order)]), kind=pd.Categorical(rows["kind"], kinds)
     )
-
-
-def list_copies_and_rollouts(data: Data) -> pd.DataFrame:
-    """List what copies of the loop gain, and what priorities and segments of model rollouts gain."""
-    rows = pd.concat([_draw_copies(data), _draw_rollouts(data)]).reindex(columns=POINT)
-    rows["x_label"] = rows["x_label"].fillna("copies of the loop")
-    return rows.assign(panel=pd.Categorical(rows["panel"], [*COPIED.values(), *ROLLOUTS.values()]))
 
 
 def list_kinds(data: Data, column: str = "") -> pd.DataFrame:
@@ -201,25 +204,20 @@ SECTIONS = (
         figures=(
             CURVES,
             Figure(
-                "learning_depths", "What do batches sampled ahead gain and cost?", "x", "value", make=list_depths,
-                hue="kind", panels=("panel",), kind="curve", own_axes=True, labels=("batches sampled ahead D", ""),
-                reading=f"{SEEDS}. D batches are drawn before the priorities of the batches in front of them are "
-                "known. Compare [Zhang2023, Fig. 10].", command=RUN,
-            ),
-            Figure(
-                "learning", "What do copies of the loop and model rollouts gain?", "x", "value", hue="kind",
-                make=list_copies_and_rollouts, panels=("panel",), kind="curve", own_axes=True, labels=("", ""),
-                reading=f"{SEEDS}; a return is the best so far, a run that was not solved counts as far as it got. "
-                "Copies share the cores, and update weights under a lock, without one (hogwild) or through a server "
-                "[StoneSachdev]. MEMR: model rollouts stored in segments [Zhang2022, Fig. 3.6].",
-                command=f"{RUN} --only copies; {RUN} --only memr",
+                "learning", "What do batches sampled ahead and copies of the loop gain?", "x", "value", hue="kind",
+                make=list_depths_and_copies, panels=("panel",), kind="curve", own_axes=True, labels=("", ""),
+                reading=f"{SEEDS}; a run that was not solved counts as far as it got. D batches are drawn before the "
+                "priorities of the batches in front of them are known. Compare [Zhang2023, Fig. 10]. Copies share the "
+                "cores, and update weights under a lock, without one (hogwild) or through a server [StoneSachdev].",
+                command=f"{RUN} --only depths,copies",
             ),
             Figure(
                 "model_rollouts", "Does SAC learn faster from a model of the environment?", "x", "value", hue="kind",
                 make=list_models, panels=("panel",), kind="curve", own_axes=True, labels=("", "mean return"),
                 reading=f"{SEEDS} of an evaluation's mean return. MEMR makes rollouts of one step from states that are "
                 "chosen by priorities, MBPO rollouts of k steps from states of equal chance; G are gradient steps for "
-                "each environment step. Compare [Zhang2022, Figs. 3.5 and 3.6].", command=f"{RUN} --only rollouts",
+                "each environment step. By priorities and segments a return is the best so far. Compare [Zhang2022, "
+                "Figs. 3.5 and 3.6].", command=f"{RUN} --only memr,rollouts",
             ),
         ),
         tables=(

@@ -51,6 +51,7 @@ def test_curves_show_the_best_return_so_far_of_both_replays(tmp_path):
 def test_depths_show_rate_and_return_of_runs_with_one_unchanged_learner(tmp_path):
     records = [make_run("apart", 0, seed, 1e-3) for seed in (1, 2)] + [make_run("pipelined", 10, 1, 5e-4)]
     records += [make_run("apart", 0, 3, 9.0, count=4), make_run("apart", 0, 4, 9.0, transport="queue")]
+    records += [make_run("apart", 0, 5, 9.0, kind="apart, batch = 256")]
     rows = learning.list_depths(Data(tmp_path, "made-up", records))
     rates = rows[rows["panel"] == "gradient steps/s"].groupby("x")["value"].agg(list).to_dict()
     assert rates == {0: pytest.approx([1000, 1000]), 10: pytest.approx([2000])}
@@ -74,7 +75,7 @@ def test_copies_begin_each_line_with_the_single_copy(tmp_path):
     records += [
         make_run("copies", 0, 1, 1e-3, **copies | {"processes": 2, "sync": sync}) for sync in ("lock", "server")
     ]
-    rows = learning.list_copies_and_rollouts(Data(tmp_path, "made-up", records))
+    rows = learning.list_depths_and_copies(Data(tmp_path, "made-up", records))
     episodes = rows[rows["panel"] == "episodes until solved"]
     assert sorted(zip(episodes["kind"], episodes["x"], episodes["value"], strict=True)) == [
         ("lock", 1, 41), ("lock", 2, 41), ("server", 1, 41), ("server", 2, 41),
@@ -98,4 +99,6 @@ def test_models_are_drawn_over_what_each_counts_and_by_gradient_steps(tmp_path):
         (by_updates, "MEMR"): 5000, (by_updates, "MEMR with ensemble"): 5000, (by_updates, "SAC"): 1000,
         (by_rollouts, "MEMR"): 1280, (by_rollouts, "MEMR with ensemble"): 1280,
         ("MEMR by gradient steps G a step", "G = 5"): 1000, ("MEMR by gradient steps G a step", "G = 20"): 1000,
+        ("MEMR: return by priorities", "alpha = 1"): 1000, ("MEMR: return by priorities", "as shipped"): 1000,
+        ("MEMR: return by segments", "as shipped"): 1000,
     }  # fmt: skip
