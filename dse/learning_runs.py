@@ -37,8 +37,8 @@ METRICS = {
     "time_to_solve": ("s", ",.1f"),
 }
 """Unit and form of each metric; the last two are no metrics of [Zhang2022]."""
-ALL_METRICS = METRICS | dict.fromkeys(("stale_weights", "stale_batches"), ("gradient steps", ",.1f"))
-ALL_METRICS |= {"rollouts": ("model records", ",.0f")}
+STALE = ("stale_weights", "stale_batches")
+ALL_METRICS = METRICS | dict.fromkeys(STALE, ("gradient steps", ",.1f")) | {"rollouts": ("model records", ",.0f")}
 COPIES = "copies"
 FIGURES = {"episodes": ",.0f", "seconds an episode": ".3f", "minutes": ".2f", "speed-up": ".2f"}
 """Form of each of the four figures of [StoneSachdev, Figs. 1 to 4]."""
@@ -114,7 +114,7 @@ def _values(run: Record, single: Record | None, serial: Record | None) -> Iterat
     if serial and serial is not run:
         yield "speedup_over_serial", Value(serial.seconds / run.seconds)
     report = run.metrics.get("report") or {}
-    yield from ((name, Value(report[name]["mean"])) for name in ALL_METRICS if name in report)
+    yield from ((name, Value(report[name]["mean"])) for name in STALE if name in report)
 
 
 def figures_of(runs: Sequence[Record]) -> Reached:
