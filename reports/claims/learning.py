@@ -30,9 +30,11 @@ def compare_kinds(data: Data, metric: str, pairs: Sequence[Sequence[str]]) -> Fi
     parts, used, left_out, grids = [], list[Record](), dict[str, str](), set[int]()
     for workload, own, other, *another in pairs:
         both = [groups.get(key, []) for key in ((workload, own), (another[0] if another else workload, other))]
+        seeds = set.intersection(*({run.options["seed"] for run in group} for group in both))
+        both = [[run for run in group if run.options["seed"] in seeds] for group in both]
         if not all(both):
             return None
-        name, used = f"{workload}, {own} to {other}", [*used, *both[0], *both[1]]
+        name, used = f"{workload}, {own} to {', '.join([*another, other])}", [*used, *both[0], *both[1]]
         grid = {run.metrics["interval"] for group in both for run in group}
         if len(grid) > 1 and metric not in OF_TIME:
             left_out[name] = f"evaluated at different steps ({', '.join(map(str, sorted(grid)))})"
