@@ -61,11 +61,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Finding:
-    """The values of ours for a claim: parts, other ``facts`` by name, and the records that were ``used``, if any."""
+    """The values of ours for a claim: parts, other ``facts`` by name, and the records that were ``used``, if any.
+
+    ``lacks_parts``: something that the claim is about has no value, so that not every part can hold.
+    """
 
     parts: Sequence[Part]
     facts: Mapping[str, float | str] = field(default_factory=dict)
     used: Sequence[Record] = ()
+    lacks_parts: bool = False
 
     @classmethod
     def exact(
@@ -185,6 +189,8 @@ def _give_verdict(row: Row, found: Finding | None, bounds: Sequence[tuple[float,
         "readings": (all(holds), all(fails)),
     }
     is_held, is_refuted = joined[row.joined]
+    if found.lacks_parts:
+        is_held, is_refuted = is_held and row.joined == "any", is_refuted and row.joined == "every"
     if is_refuted:
         return "refuted"
     if not is_held or row.refutes_only:
@@ -239,7 +245,8 @@ def _tell_number(number: Bound | None) -> str | float | None:
 
 
 def _tell_evidence(row: Row, found: Finding | None, shown: Part | None) -> str:
-    remedy = f"it takes {row.takes}" if row.takes else how_to_measure(row.measure)
+    remedies = [f"it takes {row.takes}"] * bool(row.takes) + [how_to_measure(row.measure)] * bool(row.measure)
+    remedy = "; ".join(remedies)
     if found is None:
         said = [f"{'not measured' if row.measure else 'not run'}; {remedy}"]
     else:

@@ -44,7 +44,7 @@ def compare_kinds(data: Data, metric: str, pairs: Sequence[Sequence[str]]) -> Fi
         else:
             left_out[name] = "solved by too few seeds"
     facts = {"ratio of": metric.replace("_", " "), "evaluated every": f"{max(grids, default=0):,} steps", **left_out}
-    return Finding(parts, facts, used) if parts else None
+    return Finding(parts, facts, used, bool(left_out)) if parts else None
 
 
 def _get_metric(group: Sequence[Record], metric: str) -> Mapping[int, Value]:

@@ -1,11 +1,10 @@
 """Compute values of claims by arithmetic on what the documents print: expressions that stand in the claims' rows."""
 
 import ast
-import itertools
 import operator
 import re
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -44,36 +43,41 @@ def list_printed(quoted: Quoted) -> dict[tuple[str, int], dict[str, float]]:
     return listed
 
 
-def place_storage(learner: str, tree: str, workload: Workload, is_dissertation: bool = False) -> str:
-    """Place the storage by [Zhang2023, Alg. 3, lines 9 to 16]: beside the part that leaves the fewest words to move.
+ALGORITHM_3 = "Algorithm 3"
 
-    The words of all other parts are charged, even of those on the same device, B of them for the tree's indices. By
-    [Zhang2022, 4.4.2] those of parts on other devices are, and E for the tree. The actors are on the CPU.
+
+def place_storage(learner: str, tree: str, workload: Workload, rule: str = ALGORITHM_3) -> str:
+    """Place the storage beside the part that leaves the fewest words to move; the actors are on the CPU.
+
+    By [Zhang2023, Alg. 3, lines 9 to 16] the words of all other parts are charged, even of those on the same device, B
+    of them for the tree's indices. By [Zhang2022, 4.4.2] those of parts on other devices are: "as printed" E for
+    sampling, B E for priority updates and N E for training, or "as meant" B E for training, N E for actors.
     """
     batch, record = workload.learner.batch, layout_of(workload).record_bytes // WORD_BYTES
-    devices = learner, "C", tree
-    words = batch * record, workload.actors.count * record, record if is_dissertation else batch
+    sizes = batch * record, workload.actors.count * record
+    devices, words = (learner, "C", tree), (*sizes, batch if rule == ALGORITHM_3 else record)
+    if rule == "as printed":
+        devices, words = (tree, learner, tree), (*sizes, record)
 
     def count_words(at: int) -> int:
-        own = devices[at] if is_dissertation else ""
+        own = "" if rule == ALGORITHM_3 else devices[at]
         return sum(words[other] for other in range(len(words)) if other != at and devices[other] != own)
 
     return devices[min(range(len(words)), key=count_words)]
 
 
-def count_storages(quoted: Quoted, is_dissertation: bool) -> Finding:
-    """Count the optimal mappings of Table V whose printed storage is where a rule of ``place_storage`` has it."""
-    same, differing, facts = 0, 0, dict[str, float | str]()
+def count_storages(quoted: Quoted, rules: Sequence[str]) -> Finding:
+    """Count the optimal mappings of Table V whose printed storage is where each rule of ``place_storage`` has it."""
+    same, facts = dict.fromkeys(rules, 0.0), dict[str, float | str]()
     for (name, batch), mappings in list_printed(quoted).items():
         workload = with_values(load(name), {"batch": batch})
         best = next(mapping for mapping, behind in mappings.items() if behind == 1)
         learner, tree, printed = best.split("-")
-        placed = place_storage(learner, tree, workload, is_dissertation)
-        same += placed == printed
-        facts |= {f"{name}, B = {batch}, printed as {best}": placed} if placed != printed else {}
-        for first, second in itertools.product("CGF", repeat=2):
-            differing += len({place_storage(first, second, workload, rule) for rule in (False, True)}) - 1
-    return Finding.exact({"storages": same}, facts=facts | {"pairs on which both rules differ": differing})
+        for rule in rules:
+            placed = place_storage(learner, tree, workload, rule)
+            same[rule] += placed == printed
+            facts |= {f"{rule}: {name}, B = {batch}, printed as {best}": placed} if placed != printed else {}
+    return Finding.exact(same, facts=facts)
 
 
 def evaluate(quoted: Quoted, parts: Texts, printed: Texts = NONE, facts: Texts = NONE, each: str = "") -> Finding:

@@ -21,7 +21,7 @@ from tests.profiled import write_workload
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     options = parser_for(command.Learning).parse_args(["--only", ",".join(NAMES), "--most", "100"])
     cells, shipped = list(list_runs(options)), load("cartpole_dqn")
-    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 8 + 9 + 2 + len(with_sac())) * len(command.SEEDS)
+    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 8 + 9 + 2 + 2 + len(with_sac())) * len(command.SEEDS)
     assert {cell.settings.evaluation.interval for cell in cells if cell.task == "pendulum_td3"} == {250}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     assert len({(cell.label, cell.interval) for cell in cells}) == len(cells)

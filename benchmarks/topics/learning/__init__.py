@@ -163,7 +163,7 @@ class Trained:
         if arrangement.transport != "shared":
             return f"{name}, {arrangement.transport}"
         if name == COPIES:
-            return f"{name}, P = {arrangement.processes}, {arrangement.sync}, k = {arrangement.every}"
+            return f"{name}, P = {arrangement.processes}, {arrangement.sync}, k = {arrangement.every or 'episode'}"
         if arrangement.learners > 1:
             averaged = f", H = {arrangement.period}" if arrangement.sync == LOCAL else ""
             return f"{name}, {arrangement.learners} learners, {arrangement.sync}{averaged}"
@@ -189,7 +189,8 @@ def list_copies(asked: Namespace, everys: Sequence[int], usual: int = USUAL) -> 
     """Yield copies by each sync and interval between meetings; one copy alone is the serial loop."""
     for count in asked.processes:
         for sync in asked.syncs if count > 1 else ():
-            for every in everys if count == 2 else [usual]:
+            pulls = [0] if sync == "server" else []  # as an episode begins
+            for every in [*everys, *pulls] if count == 2 else [usual]:
                 yield Arrangement(name=COPIES, processes=count, sync=sync, every=every)
         if count == 1:
             yield Arrangement(name=COPIES)
