@@ -157,8 +157,8 @@ def _summary_text(summary: dict[str, Any]) -> str:
         taken = plural(settled["updates"], "gradient step")
         lines.append(f"  once it had started: {settled['update_hz']:,.0f} updates/s over {taken}")
     processes = summary.get("processes") or {}
-    if rollouts := processes.get("rollouts"):
-        lines.append(f"  the model made {plural(rollouts, 'record')}" + _calibration_text(processes))
+    if "rollouts" in processes:
+        lines.append(f"  the model made {plural(processes['rollouts'], 'record')}" + _calibration_text(processes))
     elif processes:
         lines.append(_processes_text(summary, processes))
     if found := summary.get("adaptation"):

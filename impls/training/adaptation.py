@@ -13,6 +13,7 @@ that are there, without measuring any of them again, and continues the search.
 
 import argparse
 import csv
+import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -69,6 +70,8 @@ def adapted(setup: RunSetup, options: argparse.Namespace, folder: Path) -> tuple
 
 def _search(loop: "ChangingLoop", samplers: range, batches: list[int], path: Path, rows: list[dict[str, Any]]) -> None:
     """Search, and write each look that is not among these rows as it ends, then the pair to keep."""
+    from .parallel.changing import measure_bytes  # noqa: PLC0415  # compiled code and shared memory
+
     taken = {(row["actors"], row["batch"]): _rates(row) for row in rows}
     looks = len(samplers).bit_length() + 1  # or so, by Fibonacci numbers
     steps = max(100, loop.workload.steps // (SHARE * looks))
@@ -88,9 +91,10 @@ def _search(loop: "ChangingLoop", samplers: range, batches: list[int], path: Pat
         rates = f"{row['sampling_hz']:,} steps/s, {row['frames_hz']:,} records/s"
         _say(f"{search or 'tried'} {plural(row['actors'], 'actor')}, B = {row['batch']:,}: {rates}")
 
+    memory = free_bytes() + measure_bytes(os.getpid())  # of which a look counts this process's too
     with closing(Log(path, COLUMNS, path.stat().st_size if rows else None)) as log:
         _say(f"trying 1 to {plural(len(samplers), 'actor')} and B = {batches[0]:,} to {batches[-1]:,}")
-        run = adapt_running(measure, samplers, batches, {MEMORY: free_bytes()}, count_allowed(), tell=tell)
+        run = adapt_running(measure, samplers, batches, {MEMORY: memory}, count_allowed(), tell=tell)
         tell(next(step for step in run.path if step.pair == run.pair), KEPT)
 
 
@@ -127,6 +131,6 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             return [{**row, **{name: int(row[name]) for name in _WHOLE}} for row in csv.DictReader(file)]
     except (OSError, KeyError, TypeError, ValueError):
         raise TrainingError(
-            f"{path}: does not say which pairs were tried; put the file back, or begin again in another folder with "
-            "--out"
+            f"{path}: does not say which pairs were tried; put the file back, or continue without a search, with "
+            "--arrangement apart and the --actors and --batch that the run had"
         ) from None

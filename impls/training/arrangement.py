@@ -289,6 +289,10 @@ class Arrangement:
             yield f"{full} the model by inserts of {at_once:,}; choose a smaller [model] batch or local_storage"
         if self.priorities == "swept" and workload.replay.alpha == 0:
             yield "priorities to the power of alpha = 0 are all equal; choose --alpha above 0, or --priorities kept"
+        several = workload.actors.count * workload.actors.environments
+        if self.priorities == "swept" and several > 1 and workload.actors.local_storage == 1:
+            turns = f"records of {several} environments take turns, so that none follows the record before it"
+            yield f"{turns}; give [actors] a larger local_storage, or --priorities kept"
 
     def _faults_of_copies(self, workload: Workload) -> Iterator[str]:
         copies, part, capacity = self.processes, workload.actors.local_storage, workload.replay.capacity

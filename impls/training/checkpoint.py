@@ -140,7 +140,9 @@ def check_state(path: Path, state: Any, loop: Loop, form: Mapping[str, Any]) -> 
     with refusing(path):  # whatever stands in place of a setting
         other = _differences(state["identity"], loop.identity(), _list_defaults())
     if other not in ([], [STEPS]):
-        remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if path.with_name(PAIRS).exists() else ""
+        is_searched = loop.identity()["workload"]["learner"]["batch"] is None
+        is_lacking = path.with_name(PAIRS).exists() and not is_searched
+        remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if is_lacking else ""
         raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
     if place := _first_mismatch(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
@@ -178,7 +180,7 @@ def _refused(path: Path, why: str) -> TrainingError:
 
 _LARGEST = 1 << 63  # counts are below
 _ABSENT = {"policy", "actors"}  # parts that a run may be without
-_LATER = {"over", "kept", "inputs", "model_inputs"}  # parts that older checkpoints are without
+_LATER = {"over", "kept", "inputs", "model_inputs", "judged"}  # parts that older checkpoints are without
 _OWN_FORM = {"actions", "losses", "parts"}  # parts whose form the run so far has decided
 _ANY_VALUE = {"arrays", "drawn", "observation", "observations", "next"}  # of environments, who may observe anything
 

@@ -153,4 +153,4 @@ class ModelLoop(SerialLoop):
         super().load_state_dict(state)
         self._real.load_state_dict(state["buffer"])
         self.model.load_state_dict(state["model"])
-        self._modeled, self._judged = int(state["modeled"]), np.array(state["judged"])
+        self._modeled, self._judged = int(state["modeled"]), np.array(state.get("judged", self._judged))

@@ -73,8 +73,11 @@ def test_the_batch_changes_between_gradient_steps(loop, monkeypatch):
     loop.set_actors(1)
     sampled, step = set(), loop.learner.step
     monkeypatch.setattr(loop.learner, "step", lambda rows, weights: sampled.add(len(weights)) or step(rows, weights))
+    loop.measure(0.02)
     for batch in (4, 16, 2):
+        losses = loop._learning.losses
         loop.set_batch(batch)
+        assert losses == loop._learning.losses != {}
         sampled.clear()
         rates = loop.measure(0.02)
         assert sampled == {rates.batch} == {loop.workload.learner.batch} == {batch}

@@ -272,6 +272,13 @@ def test_it_takes_copies_with_one_worker_by_itself():
     assert Arrangement.of(several.to_dict()) == several
 
 
+def test_records_that_take_turns_are_not_swept():
+    swept = of(model_workers=1, replay="shared", priorities="swept")
+    with pytest.raises(TrainingError, match="local_storage"):
+        swept.check(dyna(environments=2))
+    swept.check(dyna(environments=2, local_storage=4))
+
+
 def test_a_program_is_refused_a_model_worker_of_dqn():
     with pytest.raises(TrainingError, match="dqn"):
         of(model_workers=1, replay="shared").check(small())

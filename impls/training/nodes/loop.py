@@ -42,7 +42,8 @@ LEARNER_PATIENCE = 15.0
 """The same for a learner."""
 _RETURN_SECONDS = 180.0  # within which one of the nodes answers where all were lost
 _INLINE_BYTES = 90_000  # what Ray sends within a call; more goes by its object store
-_LOOK_SECONDS, _PULL_SECONDS = 0.02, 0.5
+_LOOK_SECONDS = 0.02
+_PULL_SECONDS = 4.0  # of weights, within the patience of who asked for records
 _SAVE_SECONDS, _PAUSE_SECONDS = 600.0, 60.0
 _NODES = 11  # sets the random numbers of nodes apart from the other uses of a seed
 

@@ -1,7 +1,8 @@
 """Change the number of actors and the batch of a loop while it trains, and measure its rates meanwhile.
 
 Actors beyond a smaller number keep their process, their episode and what they stored, and take no turn until there are
-to be more again; so no step and no record is lost. The loop is made for the most actors that there will be, each of
+to be more again; so no step is lost, and no record that was handed over. What an actor keeps in a local storage, less
+than it hands over at once, waits with it. The loop is made for the most actors that there will be, each of
 which begins when it is first needed.
 
 A rate is measured while nobody waits for the others [Hou2023, 3.4]. In a loop whose ratio is kept, that is so for the
@@ -23,7 +24,7 @@ from ...checks import integer_at_least
 from ...cores import count_allowed
 from .. import clock
 from ..arrangement import Arrangement
-from ..errors import TrainingError
+from ..errors import ProcessLost, TrainingError
 from ..interrupts import Interrupts
 from ..workload import Workload
 from .acting import act
@@ -106,8 +107,9 @@ class ChangingLoop(ParallelLoop):
         """Continue with batches of N records, at least 1; batches that were sampled ahead are dropped."""
         learner = replace(self.workload.learner, batch=integer_at_least("batch", batch, 1))
         with self.paused():
-            self.workload = replace(self.workload, learner=learner)
+            self.workload, losses = replace(self.workload, learner=learner), self._learning.losses
             self._learning = self._make_learning()
+            self._learning.losses = losses  # until there are others
 
     def identity(self) -> dict[str, Any]:
         """The settings that a run must share with a state, without what changes."""
@@ -133,11 +135,11 @@ class ChangingLoop(ParallelLoop):
             steps, own, every = self.step - step, cpu_seconds(()) - own, self.cpu_seconds() - every
         spent, batch = ends[-1][1] - ends[0][1], self.workload.learner.batch
         updates_hz, learner_cores, cores = (ends[-1][0] - ends[0][0]) / spent, own / spent, every / spent
-        memory = [_bytes_of(pid) for pid in self.pids.values()]
+        memory = [measure_bytes(pid) for pid in self.pids.values()]
         return Rates(
             self.actors, batch, steps / spent, updates_hz, updates_hz * batch,
             min(100.0, 100 * cores / count_allowed()), max(0.0, cores - learner_cores) / self.actors, learner_cores,
-            sum(memory) / len(memory), _bytes_of(os.getpid()),
+            sum(memory) / len(memory), measure_bytes(os.getpid()),
             tuple((b[1] - a[1]) / max(1, b[0] - a[0]) for a, b in itertools.pairwise(ends)),
         )  # fmt: skip
 
@@ -160,7 +162,7 @@ class ChangingLoop(ParallelLoop):
                 seen, end = now, clock.seconds() + READY_SECONDS
             self.turn()
             if clock.seconds() > end:
-                raise TrainingError(f"{self.actors} actors and a learner have done nothing for {READY_SECONDS:.0f} s")
+                raise ProcessLost(f"{self.actors} actors and a learner have done nothing for {READY_SECONDS:.0f} s")
 
     def _turns(self) -> list[int]:
         return [int(self.board.rows[row, Row.TURNS]) for row in self._rows["actor"]]
@@ -200,8 +202,8 @@ def measuring(
             yield measure
 
 
-def _bytes_of(pid: int) -> float:
-    """Memory of a process, its share of what several use (Pss); all that is resident where that is not known."""
+def measure_bytes(pid: int) -> float:
+    """Measure the memory of a process: its share of what several use (Pss), or where that is not known all it has."""
     with contextlib.suppress(OSError):
         if share := re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE):
             return 1024.0 * int(share[1])
