@@ -96,7 +96,7 @@ def test_about_half_of_the_settings_are_accepted():
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.partition(" -> ")[0])
 def test_settings_that_clash_are_refused(row, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("impls.training.run.Run.run", lambda run: None)  # what is not refused ends at once
+    monkeypatch.setattr("impls.training.run.Run.run", lambda run, **_: None)  # what is not refused ends at once
     asked, facts = row.split(" -> ")
     workload, *words = asked.split()
     changes = dict(word.split("=") for word in words if not word.startswith("--"))

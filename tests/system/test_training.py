@@ -490,7 +490,7 @@ def test_where_all_gradient_steps_were_taken_before_a_run_had_settled_there_is_n
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_an_interrupted_run_says_what_there_is_to_go_on_from(path, tmp_path, monkeypatch, capsys, is_kept):
-    def interrupted(run):
+    def interrupted(run, **_):
         if is_kept:
             run.save()
         raise KeyboardInterrupt
