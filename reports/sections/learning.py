@@ -121,6 +121,13 @@ def _draw_copies(data: Data) -> pd.DataFrame:
     return _list_values(pd.concat([several, *starts]), "o_sync", "o_processes", COPIED)
 
 
+def _cut(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep points as far as every run of a line got: runs end once solved, so that those left would be the worst."""
+    line = ["machine", "panel", "kind"]
+    last = rows.groupby([*line, "seed"])["x"].transform("max")
+    return rows[rows["x"] <= last.groupby([rows[name] for name in line]).transform("min")]
+
+
 def list_depths_and_copies(data: Data) -> pd.DataFrame:
     """List what batches sampled ahead gain and cost, and what copies of the loop gain."""
     depths, copies = list_depths(data), _draw_copies(data)
@@ -137,10 +144,14 @@ def _draw_rollouts(data: Data) -> pd.DataFrame:
 
 
 def _read_points(data: Data, task: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield what a serial run of a workload changes, and a row for each of its evaluations."""
+    """Yield what a serial run of a workload changes, and a row for each evaluation, of the runs evaluated most often."""
     runs = select_runs(data).query(f"o_workload == '{task}'")
-    for _, run in runs[runs["o_kind"].astype(str).str.startswith("serial")].iterrows():
+    runs = runs[runs["o_kind"].astype(str).str.startswith("serial")]
+    grid = min((record.metrics["interval"] for record in runs["record"]), default=0)
+    for _, run in runs.iterrows():
         metrics = run["record"].metrics
+        if metrics["interval"] > grid:
+            continue
         points = pd.DataFrame(metrics["points"], columns=["x", "updates", "seconds", "value"])
         points = points.assign(x=points["x"] // metrics["interval"] * metrics["interval"], x_label=STEPS)
         points = points.assign(**run[SOURCE], seed=run["o_seed"], rollouts=metrics.get("rollouts"))
@@ -163,7 +174,7 @@ def list_models(data: Data) -> pd.DataFrame:
                 taken = points[["x", "updates"]].iloc[[0, -1]].diff().iloc[-1]
                 steps = round(taken["updates"] / taken["x"]) if taken["x"] else 0
                 parts.append(points.assign(kind=f"G = {steps}", panel=f"{name} by gradient steps G a step"))
-    rows = pd.concat([*parts, _draw_rollouts(data)]).dropna(subset="x").reindex(columns=POINT)
+    rows = _cut(pd.concat([*parts, _draw_rollouts(data)]).dropna(subset="x").reindex(columns=POINT))
     order = [*(f"return over {label}" for label in COUNTED.values()), *rows["panel"].unique()]
     kinds = sorted(rows["kind"].unique(), key=lambda kind: (len(kind) * kind.startswith("G"), kind))  # G = 5 before 10
     return rows.assign(

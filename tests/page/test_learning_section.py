@@ -92,7 +92,10 @@ def test_models_are_drawn_over_what_each_counts_and_by_gradient_steps(tmp_path):
     counted = {"rollouts": [640, 1280]}
     changes = {"": 5, ", updates = 20": 20, ", model = ensemble": 5, ", alpha = 1": 5}
     records = [make_curve("memr", f"serial{change}", updates, **counted) for change, updates in changes.items()]
-    rows = learning.list_models(Data(tmp_path, "made-up", [make_curve("sac", "serial", 1), *records]))
+    longer = make_run("serial", 0, 2, 1e-3, workload="pendulum_sac", kind="serial")
+    longer.metrics.update(points=[(500 * n, 500 * n, 1.0, -900.0) for n in (1, 2, 3)], interval=500)  # was not solved
+    records = [make_curve("sac", "serial", 1), longer, *records]
+    rows = learning.list_models(Data(tmp_path, "made-up", records))
     by_steps, by_updates, by_rollouts = (f"return over {label}" for label in learning.COUNTED.values())
     assert rows.groupby(["panel", "kind"], observed=True)["x"].max().to_dict() == {
         (by_steps, "MEMR"): 1000, (by_steps, "MEMR with ensemble"): 1000, (by_steps, "SAC"): 1000,
