@@ -144,7 +144,7 @@ def _draw_rollouts(data: Data) -> pd.DataFrame:
 
 
 def _read_points(data: Data, task: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield what a serial run of a workload changes, and a row for each evaluation, of the runs evaluated most often."""
+    """Yield what a serial run changes and a row for each evaluation, of the runs of a workload with most of them."""
     runs = select_runs(data).query(f"o_workload == '{task}'")
     runs = runs[runs["o_kind"].astype(str).str.startswith("serial")]
     grid = min((record.metrics["interval"] for record in runs["record"]), default=0)

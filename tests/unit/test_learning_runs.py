@@ -142,11 +142,13 @@ def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, v
     ]
     assert judge_one("zhang2022.memr_steps", runs, found).verdict == verdict
     assert judge_one("zhang2022.exponent_of_0_6", runs, found).value is None
-    one = run(("pendulum_memr", "serial"), 0, 0.001, curve(2))
-    one.metrics.update(rollouts=[64, 128, 192], report={"rollouts": 192})
-    assert metrics_of([one])["pendulum_memr", "serial"]["rollouts"] == {0: Value(128)}  # until solved
+    counted = run(("pendulum_memr", "serial"), 0, 0.001, curve(2))
+    counted.metrics.update(rollouts=[64, 128, 192], report={"rollouts": 192})
+    assert metrics_of([counted])["pendulum_memr", "serial"]["rollouts"] == {0: Value(128)}  # until solved
     finer = [run(("pendulum_memr", "serial"), seed, 0.001, curve(3), interval=500) for seed in range(5)]
-    assert [one.metrics["interval"] for one in learning_runs.latest([*finer, *runs]) if "memr" in str(one)] == [500] * 5
+    assert [kept.metrics["interval"] for kept in learning_runs.latest([*finer, *runs]) if "memr" in str(kept)] == [
+        500
+    ] * 5
     assert judge_one("zhang2022.memr_steps", [*finer, *runs], found).value is None  # on two grids
 
 
