@@ -120,7 +120,8 @@ def _values(run: Record, single: Record | None, serial: Record | None) -> Iterat
 def figures_of(runs: Sequence[Record]) -> Reached:
     """Compute the four figures of [StoneSachdev] of copies and model workers, by workload and kind, name and seed.
 
-    A seed that was not solved is beyond what it had at its end, but for the seconds of an episode.
+    A seed that was not solved is beyond what it had at its end, but for the seconds that an episode takes, while copies
+    play side by side.
     """
     copies = [run for run in runs if run.options["arrangement"] == COPIES]
     single = [run for run in copies if run.options["processes"] == 1 and not run.options.get("model_workers")]
@@ -128,7 +129,10 @@ def figures_of(runs: Sequence[Record]) -> Reached:
     found: Reached = {}
     for run in copies:
         (episodes, seconds, is_beyond), first = _until_solved(run), alone.get(_seed(run))
-        values = {"episodes": Value(episodes, is_beyond), "seconds an episode": Value(seconds / max(1, episodes))}
+        values = {
+            "episodes": Value(episodes, is_beyond),
+            "seconds an episode": Value(run.options["processes"] * seconds / max(1, episodes)),
+        }
         values["minutes"] = Value(seconds / 60, is_beyond)
         if first is not None and not is_beyond and not (of_first := _until_solved(first))[2]:
             values["speed-up"] = Value(of_first[1] / seconds)

@@ -211,7 +211,6 @@ def test_what_cannot_be_quoted_is_refused(tmp_path, text, fault):
         ("zhang2023.hopper_throughput", 30.4),
         ("zhang2023.sampling_over_gpu", 90),
         ("zhang2023.pong_curve", 1.0557),
-        ("zhang2023.near_the_best", 0.9309),
         ("zhang2022.eq_5_3", 0.78125),
         ("zhang2022.storage_rule", 6),
         ("zhang2023.storage_rule", 10),
