@@ -41,8 +41,8 @@ episodes; sample and learning efficiency, environment steps and gradient steps u
 gradient steps/s; scaling factor, the speedup over one learner apart by the same seed, divided by the learners. Each is
 a median over seeds with its 95 % bootstrap interval in brackets. A seed that was not solved counts as beyond its last
 evaluation, hence "> 50,000" (null in --json). Fewer than five seeds have no interval: the table has each one's number.
-Copies have a second table, of the four figures of [StoneSachdev]: episodes of all copies, seconds that an episode takes and
-minutes until solved, and the speed-up over one copy by the same seed.
+Copies have a second table, of the four figures of [StoneSachdev]: episodes of all copies, seconds that an episode takes
+and minutes until solved, and the speed-up over one copy by the same seed.
 """
 
 import dataclasses
