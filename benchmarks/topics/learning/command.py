@@ -17,7 +17,7 @@ copies       serial loops with an environment and a network each, whose weights 
 a3c          cartpole_a3c by copies that meet after each gradient step: --processes, --syncs
 dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
 dyna_q_printed  dyna_q's W = 1 and c = 4 by the parted model, by a queue of experience, by prioritized sweeping
-memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and with a single segment
+memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and numbers of segments
 rollouts     pendulum_sac, pendulum_memr and pendulum_mbpo by G = 1, 5, 10 and 20 gradient steps an environment step,
              and pendulum_memr by an ensemble
 batches      pendulum_td3 by batches of 64 to 1,000: what does a large one learn for a gradient step?
@@ -27,12 +27,13 @@ spreeze      pendulum_sac by two actors apart and a batch of 1,024, neither of w
              what [Hou2023, Table 1] compares with libraries
 transports   cartpole_dqn, records of the actor carried by a queue, and by one that fills before it is moved
 libraries    pendulum_sac by other libraries' SAC, which make peers installs, as in [Hou2023, Table 1]; ours is
-             --workload pendulum_sac --only serial
+             --workload pendulum_sac --only serial,spreeze
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
 gradient step, so that starting processes is no part of it, and stands still during evaluations. A run ends once solved,
-but not before --least environment steps; --most or the workload's own steps end any. Each has a process of its own, and
+but not before --least environment steps; --most or the workload's own steps end any. Runs whose steps claims count
+(depths, local, memr, rollouts, batches, transports) are evaluated every 250 steps, others as the workload says. Each has a process of its own, and
 is a record as soon as it ends, in results/<machine>/learning.jsonl: the same command resumes where it stopped, and all
 runs are kept.
 
