@@ -135,8 +135,9 @@ def measure_memory(quoted: Quoted, most_bits: int) -> Finding:
 def count_dsps(quoted: Quoted) -> Finding:
     """Compute the DSP blocks of a sampler and an updater with one for each stage, in every pipeline."""
     banks, levels = int(quoted["seed3.rmm.banks"]), _tree(PUBLISHED.leaf_bits).levels
-    shared = {f"where the first {levels - PUBLISHED.levels} levels are shared": 2 * PUBLISHED.levels * banks}
-    return Finding.exact({f"2 x {levels} levels x {banks} banks": 2 * levels * banks}, facts=shared)
+    shared, own = levels - PUBLISHED.levels, PUBLISHED.levels
+    counts = {f"2 x {levels} levels x {banks} banks": 2.0 * levels * banks}
+    return Finding.exact(counts | {f"with the first {shared} levels shared": 2 * (shared + own * banks)})
 
 
 def span_samples(quoted: Quoted) -> Finding:

@@ -33,9 +33,9 @@ scaling      no runs: gradient steps of one and of two such learners alone, over
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
 gradient step, so that starting processes is no part of it, and stands still during evaluations. A run ends once solved,
 but not before --least environment steps; --most or the workload's own steps end any. Runs whose steps claims count
-(depths, local, memr, rollouts, batches, transports) are evaluated every 250 steps, others as the workload says. Each has a process of its own, and
-is a record as soon as it ends, in results/<machine>/learning.jsonl: the same command resumes where it stopped, and all
-runs are kept.
+(depths, local, memr, rollouts, batches, transports) are evaluated every 250 steps, others as the workload says. Each
+has a process of its own, and is a record as soon as it ends, in results/<machine>/learning.jsonl: the same command
+resumes where it stopped, and all runs are kept.
 
 The table has the five metrics of [Zhang2022, 1.5]: policy quality, the mean return of the best weights on fresh
 episodes; sample and learning efficiency, environment steps and gradient steps until solved; computation efficiency,
