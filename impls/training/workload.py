@@ -152,7 +152,7 @@ class Model:
     """The model of the environment that some algorithms learn: from state and action to next state, reward and end."""
 
     kind: str = text(
-        "mlp: dense layers; parted: state and action have one each before; ensemble: of networks of Gaussians",
+        "mlp: dense layers; parted: one each for state and action first; ensemble: of Gaussians",
         *(("mlp", "parted", "ensemble"), "mlp"),
     )
     members: int = whole("E, networks of an ensemble", 1, 64, 5)

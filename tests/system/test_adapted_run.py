@@ -92,7 +92,7 @@ def test_a_resumed_run_keeps_its_pair_or_continues_its_search(tmp_path):
         assert path.read_text() == "".join(lines)
     for text in ("".join(lines)[:-9], "".join(lines).replace("actors", "other")):
         path.write_text(text)
-        with pytest.raises(TrainingError, match=r"adaptation.csv: .* --out"):
+        with pytest.raises(TrainingError, match=r"adaptation.csv: .* --actors and --batch"):
             adapted(tmp_path, "--resume")
 
 
@@ -145,16 +145,16 @@ def test_what_cannot_adapt_writes_nothing(tmp_path, capsys, given, facts):
 
 
 def test_no_step_of_a_search_is_lost(tmp_path):
-    length = 10  # of the environment's episodes
-    workload, search = prepared(tmp_path, "--steps", "9000", workload=small(steps=9000))
+    length, steps = 10, 30_000  # of the environment's episodes, and of a run that any machine has time to search in
+    workload, search = prepared(tmp_path, "--steps", f"{steps}", workload=small(steps=steps))
     plan = Plan(tmp_path / "run", 10**6, 0, live=False, adaptation=search, test_process=True)
     plan.folder.mkdir()
     run = start(workload, plan, arrangement=Arrangement(name="apart"))
     with contextlib.closing(run):
         summary, loop = run.run(), run._loop
         taken = [int(loop.board.rows[row, Row.TURNS]) for row in loop._every]
-        assert sum(taken) == loop.buffer.written == loop.step == summary["steps"] == 9000
-        assert loop.updates >= loop._pace.updates_at(9000)
+        assert sum(taken) == loop.buffer.written == loop.step == summary["steps"] == steps
+        assert loop.updates >= loop._pace.updates_at(steps)
     rows = csv.DictReader((plan.folder / "episodes.csv").read_text().splitlines())
     lengths = [int(row["length"]) for row in rows]
     assert lengths == [length] * sum(turns // length for turns in taken)
