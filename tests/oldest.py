@@ -84,7 +84,8 @@ def main() -> int:
         sys.exit("\n".join(import_all()) or 0)
     newer = "" if sys.version_info < NEWEST else f", which is not older than {'.'.join(map(str, NEWEST))}"
     print(f"by Python {sys.version.split()[0]}{newer}", flush=True)
-    printed = {words: (LACKING if "parquet" in words else 0,) for words in list_printed()}
+    lacking = ("parquet", "--show")  # which need pyarrow, and pygame
+    printed = {words: (LACKING if any(word in words for word in lacking) else 0,) for words in list_printed()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "results", folder / "results")
