@@ -10,7 +10,7 @@ together, then the hidden layers, then three output layers (next state, reward, 
 weights from the action to the state's units, and the reverse, are 0 and have no gradient; three output layers on the
 same units are one. The printed text does not say how many units there are, nor the loss. Here every layer but the last
 ends in ReLU; the loss is half the squared errors, and the logistic loss of the end, with equal weights; the first
-output is the change of the state in place of the state, in the units above, for a change is small beside the state.
+output is the change of the state, which is small compared with the state, in its place, in the units above.
 """
 
 import math

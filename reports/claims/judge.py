@@ -224,10 +224,9 @@ def _find_nearest(row: Row, parts: Sequence[Part], bounds: Sequence[tuple[float,
 def _tell_rule(row: Row, printed: Quoted, shown: Part | None) -> str:
     """Say what confirms a claim; its opposite refutes it, and an interval with the bound inside leaves it open."""
     if row.rule in ("not_run", *SHAPES):
-        near = f"{NEARLY_LINEAR:g}, or less than half of the time grows"
-        return {"linear": f"exponent of growth above {NEARLY_LINEAR:g}", "sublinear": f"exponent below {near}"}.get(
-            row.rule, "not run"
-        )
+        linear = f"exponent of growth above {NEARLY_LINEAR:g}, and half or more of the time grows"
+        slower = f"exponent of growth below {NEARLY_LINEAR:g}, or less than half of the time grows"
+        return {"linear": linear, "sublinear": slower}.get(row.rule, "not run")
     own, slack = shown.printed if shown else None, row.digits or row.tolerance
     known = (row.bound, own, row.find_printed(printed), 1.0)
     number = _tell_number(next(number for number in known if number is not None))

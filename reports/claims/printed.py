@@ -36,10 +36,9 @@ NONE: Texts = {}
 def list_printed(quoted: Quoted) -> dict[tuple[str, int], dict[str, float]]:
     """List the mappings (learner-tree-storage) that Table V prints by workload and B, and how much slower each is."""
     listed: dict[tuple[str, int], dict[str, float]] = {}
-    for name, value in quoted.numbers.items():
-        if name.startswith(f"{TABLE_V}."):
-            workload, batch, mapping = name.removeprefix(f"{TABLE_V}.").split(".")
-            listed.setdefault((workload, int(batch)), {})[mapping] = value
+    for name in quoted.list_names(TABLE_V):
+        *_, workload, batch, mapping = name.split(".")
+        listed.setdefault((workload, int(batch)), {})[mapping] = quoted[name]
     return listed
 
 
@@ -47,7 +46,7 @@ ALGORITHM_3 = "Algorithm 3"
 
 
 def place_storage(learner: str, tree: str, workload: Workload, rule: str = ALGORITHM_3) -> str:
-    """Place the storage beside the part that leaves the fewest words to move; the actors are on the CPU.
+    """Place the storage with the part that leaves the fewest words to move; the actors are on the CPU.
 
     By [Zhang2023, Alg. 3, lines 9 to 16] the words of all other parts are charged, even of those on the same device, B
     of them for the tree's indices. By [Zhang2022, 4.4.2] those of parts on other devices are: "as printed" E for

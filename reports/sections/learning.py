@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -18,6 +19,8 @@ COPIED = {"episodes": "episodes until solved", "minutes": "minutes until solved"
 REACHED = {"per_second": "gradient steps/s", "m_test_mean": "return of the trained policy"}
 ROLLOUTS = {"alpha": "MEMR: return by priorities", "segments": "MEMR: return by segments"}
 NAMED = {"pendulum_sac": "SAC", "pendulum_memr": "MEMR", "pendulum_mbpo": "MBPO"}
+CHANGED = ("alpha", "segments", "updates", "model_kind")
+"""Options that the record of a run of a model has only where the run changes what its workload says."""
 COUNTED = {"x": STEPS, "updates": "gradient steps", "rollouts": "records that the model made"}
 SOURCE = ["machine", "commit", "utc", "source"]
 NAMES = "workload kind seed presampled library actor_nodes count transport model_workers learners arrangement processes"
@@ -89,8 +92,7 @@ def select_runs(data: Data) -> pd.DataFrame:
 def list_depths(data: Data) -> pd.DataFrame:
     """List the rate and the final return of runs with one learner, by the batches D that are sampled ahead."""
     runs = select_runs(data).query("o_learners == 1 and o_count != o_count and o_transport == 'shared'")
-    is_changed = runs["o_kind"].astype(str).str.contains("batch = ")
-    runs = runs[runs["o_arrangement"].isin(["apart", "pipelined"]) & ~is_changed]
+    runs = runs[(runs["o_kind"] == "apart") | (runs["o_arrangement"] == "pipelined")]
     several = runs.groupby(["machine", "o_workload"])["o_presampled"].transform("nunique") > 1
     return _list_values(runs[several].rename(columns=REACHED), "o_workload", "o_presampled", REACHED)
 
@@ -138,24 +140,26 @@ def _draw_rollouts(data: Data) -> pd.DataFrame:
     """Select the best return so far of MEMR, by the exponent of its priorities and by segments of its rollouts."""
     parts = []
     for changed, points in _read_points(data, "pendulum_memr"):
-        best = points.assign(kind=changed or "as shipped", value=points["value"].cummax())
-        parts += [best.assign(panel=text) for name, text in ROLLOUTS.items() if not changed or name in changed]
+        for name, text in ROLLOUTS.items():
+            if changed.keys() <= {name}:
+                kind = f"{name} = {changed[name]:g}" if changed else "as shipped"
+                parts.append(points.assign(kind=kind, panel=text, value=points["value"].cummax()))
     return pd.concat(parts) if parts else pd.DataFrame(columns=POINT)
 
 
-def _read_points(data: Data, task: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield what a serial run changes and a row for each evaluation, of the runs of a workload with most of them."""
-    runs = select_runs(data).query(f"o_workload == '{task}'")
-    runs = runs[runs["o_kind"].astype(str).str.startswith("serial")]
+def _read_points(data: Data, task: str) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the ``CHANGED`` options of each serial run of a workload that was evaluated most often, and its points."""
+    runs = select_runs(data)
+    runs = runs[(runs["o_workload"] == task) & (runs["o_arrangement"] == "serial") & runs["o_library"].isna()]
     grid = min((record.metrics["interval"] for record in runs["record"]), default=0)
     for _, run in runs.iterrows():
-        metrics = run["record"].metrics
+        metrics, options = run["record"].metrics, run["record"].options
         if metrics["interval"] > grid:
             continue
         points = pd.DataFrame(metrics["points"], columns=["x", "updates", "seconds", "value"])
         points = points.assign(x=points["x"] // metrics["interval"] * metrics["interval"], x_label=STEPS)
         points = points.assign(**run[SOURCE], seed=run["o_seed"], rollouts=metrics.get("rollouts"))
-        yield run["o_kind"].removeprefix("serial").strip(", "), points
+        yield {name: options[name] for name in CHANGED if name in options}, points
 
 
 def list_models(data: Data) -> pd.DataFrame:
@@ -163,22 +167,23 @@ def list_models(data: Data) -> pd.DataFrame:
 
     Of MEMR also by the exponent of its priorities, and by segments.
     """
-    parts = [pd.DataFrame(columns=POINT)]
+    parts, ratios = [pd.DataFrame(columns=POINT)], set[int]()
     for task, name in NAMED.items():
         for changed, points in _read_points(data, task):
-            if not changed or changed.startswith("model"):
-                of_model = points.assign(kind=name + changed.replace("model = ", " with ") * bool(changed))
+            if changed.keys() <= {"model_kind"}:
+                of_model = points.assign(kind=f"{name} with {changed['model_kind']}" if changed else name)
                 for count, label in COUNTED.items():
                     parts.append(of_model.assign(x=points[count], x_label=label, panel=f"return over {label}"))
-            if changed.startswith("updates") or (not changed and name != "SAC"):
+            if changed.keys() <= {"updates"} and name != "SAC":
                 taken = points[["x", "updates"]].iloc[[0, -1]].diff().iloc[-1]
                 steps = round(taken["updates"] / taken["x"]) if taken["x"] else 0
+                ratios.add(steps)
                 parts.append(points.assign(kind=f"G = {steps}", panel=f"{name} by gradient steps G a step"))
     rows = _cut(pd.concat([*parts, _draw_rollouts(data)]).dropna(subset="x").reindex(columns=POINT))
     order = [*(f"return over {label}" for label in COUNTED.values()), *rows["panel"].unique()]
-    kinds = sorted(rows["kind"].unique(), key=lambda kind: (len(kind) * kind.startswith("G"), kind))  # G = 5 before 10
+    kinds = dict.fromkeys([*(f"G = {steps}" for steps in sorted(ratios)), *sorted(rows["kind"].unique())])
     return rows.assign(
-        panel=pd.Categorical(rows["panel"], [*dict.fromkeys(order)]), kind=pd.Categorical(rows["kind"], kinds)
+        panel=pd.Categorical(rows["panel"], [*dict.fromkeys(order)]), kind=pd.Categorical(rows["kind"], [*kinds])
     )
 
 

@@ -25,7 +25,8 @@ def write_run(folder, alpha, seed, solved, learner="torch"):
 def make_run(arrangement, ahead, seed, seconds, **options):
     metrics = {"points": [(2500, 1500, 1.0, 480.0)], "interval": 2500, "solved_at": 475.0, "test_mean": 490.0 + seed,
                "report": {"cores": {}}, "episodes": [40 + seed]}  # fmt: skip
-    known = {"workload": "cartpole_dqn", "kind": f"{arrangement}, {options}, D = {ahead}", "arrangement": arrangement}
+    kind = arrangement if arrangement == "apart" else f"{arrangement}, {options}, D = {ahead}"
+    known = {"workload": "cartpole_dqn", "kind": kind, "arrangement": arrangement}
     known |= {"learners": 1, "presampled": ahead, "seed": seed, "transport": "shared", **options}
     times = {"median_seconds": seconds, "low_seconds": seconds, "high_seconds": seconds, "samples_seconds": (seconds,)}
     return make_record(source="measured", status="ok", primitive="training run", contestant=arrangement,
@@ -83,18 +84,19 @@ def test_copies_begin_each_line_with_the_single_copy(tmp_path):
 
 
 def test_models_are_drawn_over_what_each_counts_and_by_gradient_steps(tmp_path):
-    def make_curve(name, kind, updates, **more):
-        record = make_run("serial", 0, 1, 1e-3, workload=f"pendulum_{name}", kind=kind)
+    def make_curve(name, updates, changed=None, **more):
+        changed = changed or {}
+        record = make_run("serial", 0, 1, 1e-3, workload=f"pendulum_{name}", kind=f"serial {changed}", **changed)
         points = [(500 * n, 500 * updates * n, 1.0, -300 / n) for n in (1, 2)]
         record.metrics.update(points=points, interval=500, **more)
         return record
 
     counted = {"rollouts": [640, 1280]}
-    changes = {"": 5, ", updates = 20": 20, ", model = ensemble": 5, ", alpha = 1": 5}
-    records = [make_curve("memr", f"serial{change}", updates, **counted) for change, updates in changes.items()]
-    longer = make_run("serial", 0, 2, 1e-3, workload="pendulum_sac", kind="serial")
+    changes = {}, {"updates": 20}, {"model_kind": "ensemble"}, {"alpha": 1}
+    records = [make_curve("memr", changed.get("updates", 5), changed, **counted) for changed in changes]
+    longer = make_run("serial", 0, 2, 1e-3, workload="pendulum_sac")
     longer.metrics.update(points=[(500 * n, 500 * n, 1.0, -900.0) for n in (1, 2, 3)], interval=500)  # was not solved
-    records = [make_curve("sac", "serial", 1), longer, *records]
+    records = [make_curve("sac", 1), longer, *records]
     rows = learning.list_models(Data(tmp_path, "made-up", records))
     by_steps, by_updates, by_rollouts = (f"return over {label}" for label in learning.COUNTED.values())
     assert rows.groupby(["panel", "kind"], observed=True)["x"].max().to_dict() == {

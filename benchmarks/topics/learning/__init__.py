@@ -61,7 +61,7 @@ GRID = 250  # environment steps between their evaluations
 PAIRS = ((1, 64), (2, 64), (2, 256))
 """Actors and batches on each number of cores, as on machines of several sizes [Hou2023, Fig. 8a]."""
 SPREEZE, SPREEZE_LIMITS = (("actors", "count", 2), ("learner", "batch", 1_024)), {"most": 300_000, "interval": 5_000}
-"""Samplers apart from a learner by large batches, neither of which waits [Hou2023, Table 1], within so many steps."""
+"""Samplers apart from a learner by large batches, neither of which waits [Hou2023, Table 1], and the most steps."""
 WORDS = {"count": "actors", "kind": "model"}  # of a key, where it says little alone
 FIELDS = {"kind": "model_kind"}  # of a key, where a record has another field of that name
 Changes = tuple[tuple[str, str, Any], ...]  # values of the workload: table, key, value

@@ -40,7 +40,7 @@ ERRORS = 100
 SIMULATED, MODEL_STEPS, RAISED = range(3)
 """Of each worker: simulated updates, and gradient steps of the model, that it has taken; priorities that it raised."""
 HANDED, TAKEN = range(2)
-"""Records that the process that acts has handed over, and those that workers have taken from the queue."""
+"""Records that the process that acts has put into the queue, and those that workers have taken from the queue."""
 _WORKERS = 12  # sets these random numbers apart from the other uses of a seed
 _MODEL, _QUEUE = "model_", "queue_"
 
@@ -74,7 +74,7 @@ def _is_handed(arrangement: Arrangement) -> bool:
 def report(numbers: Any, real: int, cap: int) -> dict[str, Any]:
     """Updates by simulated and by real records, the cap, the model's steps, and the mean of its last errors.
 
-    Where there is a queue or a sweep, also records handed over, those taken from the queue, and priorities raised.
+    Where there is a queue or a sweep, also records put into the queue, those taken from it, and priorities raised.
     ``numbers`` has the arrays by name.
     """
     simulated, trained, raised = (numbers["counts"][:, word] for word in (SIMULATED, MODEL_STEPS, RAISED))
@@ -115,7 +115,7 @@ def make_sender(workload: Workload, sync: Any, numbers: Any) -> Callable[[Insert
 
 
 class Experiences:
-    """Records that the process that acts hands over to model workers; ``numbers`` has the arrays of ``make_arrays``.
+    """Records that the process that acts sends to model workers; ``numbers`` has the arrays of ``make_arrays``.
 
     ``follows [capacity]`` says of the record with a sequence number, modulo the capacity, whether the one before it led
     to its state. The queue has the records from number ``TAKEN`` to ``HANDED``, each in the place of its number modulo

@@ -1,9 +1,9 @@
 """Change the number of actors and the batch of a loop while it trains, and measure its rates meanwhile.
 
 Actors beyond a smaller number keep their process, their episode and what they stored, and take no turn until there are
-to be more again; so no step is lost, and no record that was handed over. What an actor keeps in a local storage, less
-than it hands over at once, waits with it. The loop is made for the most actors that there will be, each of
-which begins when it is first needed.
+to be more again; so no step is lost, and no record that was inserted. What an actor keeps in a local storage, less
+than it inserts at once, waits with it. The loop is made for the most actors that there will be, each of which begins
+when it is first needed.
 
 A rate is measured while nobody waits for the others [Hou2023, 3.4]. In a loop whose ratio is kept, that is so for the
 seconds of a look alone: always for the learner, for actors where their rate is asked for. A look ends early after a
@@ -168,7 +168,7 @@ class ChangingLoop(ParallelLoop):
         return [int(self.board.rows[row, Row.TURNS]) for row in self._rows["actor"]]
 
     def _train(self, seconds: float, steps: int) -> None:
-        """Train for some seconds, or until so many environment steps are taken, or by the ratio due."""
+        """Train for some seconds, or until this number of environment steps is taken, or due by the ratio."""
         end, last = clock.seconds() + seconds, self._find_step() + steps
         while clock.seconds() < end and self._find_step() < last:
             self.turn()
