@@ -74,6 +74,8 @@ def why_not_run(answer: MappingAnswer) -> Note | None:
         return Note("run_shares_tree", {"shared": SHARED_TREE, "contestant": tree["contestant"]})
     if learner.get("devices", 1) != 1:
         return Note("run_has_one_device")
+    if "layers" in learner:
+        return Note("run_has_whole_learner")
     if "pipelines" in learner:
         return Note("run_has_no_fpga", learns_at)
     if device["learner"] != home and "learners" in learner:

@@ -15,7 +15,8 @@ from impls.fpga.network import SYNTAX, parse
 from impls.terminal import count
 
 from .. import platforms
-from ..fpga.design import SHARINGS, Question, answer_design
+from ..fpga.design import SHARINGS, Question, answer_design, explore
+from ..fpga.hls import write_hls
 from ..fpga.placement import slices_of
 from ..fpga.rmm_search import LEAF_BITS, Space
 from ..platforms import Quantity
@@ -39,12 +40,16 @@ def add_to(commands: Any) -> None:
     ask.add_argument("--clock-mhz", type=float, metavar="F", help="default: the platform's")
     ask.add_argument("--dsp-per-mac", type=int, default=FP32.dsp, metavar="D", help="fp32 (default: %(default)s)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    emit = "write the answer's RMM as C++ for high-level synthesis, with a host program, into a new folder"
+    ask.add_argument("--emit", nargs=2, metavar=("hls", "FOLDER"), help=emit)
     add_verbose(ask)
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code 0. PlatformError or ValueError where it cannot be answered or does not fit."""
+    if options.emit and options.emit[0] != "hls":
+        raise ValueError(f"--emit {options.emit[0]}: a design is written as hls; write --emit hls FOLDER")
     if options.dsp_per_mac < 1:
         raise ValueError(f"--dsp-per-mac must be at least 1, not {options.dsp_per_mac}")
     platform = platforms.load(options.platform, options.results)
@@ -62,4 +67,9 @@ def run(options: argparse.Namespace) -> int:
     mac = replace(FP32, dsp=options.dsp_per_mac)
     network, slices = parse(options.network), slices_of(fpgas[0])
     question = Question(network, space, slices, options.slice, options.fill, mac)
-    return show(answer_design(question, platform.name, fpgas[0].slices[0].lut, clock), options)
+    choices = explore(question)
+    answer = answer_design(question, choices, platform.name, fpgas[0].slices[0].lut, clock)
+    if options.emit:
+        line = write_hls(Path(options.emit[1]), choices[0].rmm.design, choices[0].learner.design, space.batch)
+        answer = replace(answer, paste=(line,))
+    return show(answer, options)

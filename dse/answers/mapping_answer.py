@@ -27,7 +27,7 @@ def mapping_answer(found: MappingAnswer | Shortage, asked: str = "") -> Answer:
     if isinstance(found, Shortage):
         return _shortage_answer(found)
     decides = sorted(found.decides, key=lambda row: not row.says)
-    notes = [replace(found.bottleneck, level="first")]
+    notes = [*found.describe_layers(), replace(found.bottleneck, level="first")]
     notes += [replace(why, level="warning")] if (why := why_not_run(found)) else []
     notes += [] if any(row.says for row in decides) else [Note("nothing_decides", level="first")]
     notes += _measure(found)
@@ -58,6 +58,8 @@ def _front_row(found: MappingAnswer, answer: MappingAnswer, has_watts: bool) -> 
     choice, parts = found.choice, found.built.parts
     trade, own = found.chosen.trade(has_watts), answer.chosen.trade(has_watts)
     fix = {key: choice.label[key] for key in ("arrangement", *WHERE) if key not in parts.constraints}
+    if "layers" in answer.details("learner"):
+        del fix["learner"]  # which would be a learner of one device
     kind = parts.platform.device(choice.label["learner"]).kind
     alike = [device.name for device in parts.platform.devices if device.kind == kind != "cpu"]
     words = [f"--fix {key}={value}" for key, value in fix.items()]

@@ -62,7 +62,8 @@ arrangement:
 
 K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
 --free batch takes the smallest of some powers of two that trains nearly as many records per second as the most;
---free environments the fewest of those timed that give nearly the most, which changes learning slightly.
+--free environments the fewest of those timed that give nearly the most, which changes learning slightly;
+--free layers lets each layer of a value network (of dqn) have a device of its own.
 """.format(
     platforms=", ".join(names()),
     workloads=textwrap.fill(", ".join(timed_names()), WIDTH),

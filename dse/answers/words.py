@@ -188,6 +188,7 @@ SENTENCES = {
     "run_has_plain_tree": "the tree of a training run has one thread and no options",
     "run_shares_tree": "processes share the tree {shared} alone, not {contestant}",
     "run_has_one_device": "the learner of a training run is on one device",
+    "run_has_whole_learner": "the learner of a training run has all layers on one device",
     "run_has_no_fpga": "Fanout models this design and cannot run it: the learner is on {device}",
     "learners_share_weights_at": "several learners share weights on the {home} alone, not on the {device}",
     "one_process_one_learner": "a training run in one process has one learner",
@@ -225,6 +226,11 @@ SENTENCES = {
     "no_records": "No records of {platform}: each time is modeled, quoted, or from another machine.",
     "no_profile": "no profile of {workload}; {how}",
     "depth_gains_nothing": "Sampling {depth:batch} ahead gains nothing where everything takes turns.",
+    "layers_are_split": "Layers lie on {layers:list}, in this order: a gradient step takes {split_seconds:us}, and by "
+    "one learner {whole_seconds:us} on {device}.",
+    "layers_are_whole": "The learner stays on one device: a gradient step takes {whole_seconds:us} on {device}, and by "
+    "the fastest split of its layers, on {layers:list} in this order, {split_seconds:us}.",
+    "layers_have_one_device": "Layers lie together: a split takes a processor and a GPU, or two of these.",
     "nothing_overlaps": "The workload samples no batch ahead, so nothing overlaps; --free presampled lifts that.",
     "whole_loop": "The complete loop measured {ratio} times the sum of its parts; the rate is the loop's.",
     "actors_have_processes": "Each of the workload's {actors:actor} has a process; --fix actor_count= takes others.",

@@ -162,13 +162,15 @@ def _names(slices: Sequence[Slice]) -> tuple[str, ...]:
     return tuple(part.name for part in slices)
 
 
-def answer_design(question: Question, platform: str, size: Quantity, clock: Quantity) -> Answer:
-    """Choose an RMM and a learner, next to the learner of the published greedy search.
+def answer_design(
+    question: Question, choices: Sequence[Choice], platform: str, size: Quantity, clock: Quantity
+) -> Answer:
+    """Answer with an RMM and a learner, the first of ``choices``, next to the learner of the published greedy search.
 
     Rows are the cycles of both, the shares that they take of their slices, and the front of learners in that place.
-    ``size``: a number of the slices, for its origin, as that of the ``clock``. Errors as of ``explore``.
+    ``size``: a number of the slices, for its origin, as that of the ``clock``.
     """
-    best, *_ = choices = explore(question)
+    best = choices[0]
     space, network = question.space, question.network
     ledger, problem = learner.ledger(best.learner.design, space.batch), _place(question, best)
     rows = [

@@ -29,6 +29,8 @@ BY: tuple[Part, ...] = ("learner", "actors")
 """The parts that have implementations: gradient steps, and the policy that actors act by."""
 ALONE = {"learners": 1, "sync": "", "period": 0, "banks": 1}
 """How learners combine where the details of the learner do not say."""
+LAYERS = "layers"
+"""The detail of a learner whose layers lie on several devices: a device for each."""
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
@@ -395,6 +397,19 @@ class MappingAnswer:
         if self.objective == "per_watt":
             yield Note("watts_are_limits")
         yield from self.built.notes(chosen)
+
+    def describe_layers(self) -> Iterator[Note]:
+        """Yield which layers lie where, or that no split is faster than a whole step; nothing where none was tried."""
+        every = [option for problem in self.built.problems.values() for option in problem.options["learner"]]
+        if splits := [option for option in every if LAYERS in option.details]:
+            split = self.chosen.configuration.learner
+            is_split = LAYERS in split.details
+            split = split if is_split else min(splits, key=lambda option: option.seconds)
+            whole = min((option for option in every if LAYERS not in option.details), key=lambda option: option.seconds)
+            values = {"layers": split.details[LAYERS], "split_seconds": split.seconds, "whole_seconds": whole.seconds}
+            yield Note(
+                "layers_are_split" if is_split else "layers_are_whole", values | {"device": whole.device}, "first"
+            )
 
 
 def _profile_notes(parts: Times) -> Iterator[Note]:

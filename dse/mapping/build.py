@@ -108,7 +108,7 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
         raise ProblemError(f"arrangement={NODES} is what recommend and run ask about; fix another here, or none")
     own = parts.workload.replay.presampled
     depths = tuple(sorted({*DEPTHS, own})) if "presampled" in free else (own,)
-    for builder in _builders(parts, equal):
+    for builder in _builders(parts, equal, "layers" in free):
         mode = builder.mode
         lacking += builder.build().lacking()
         if not builder.lacking():
@@ -144,7 +144,7 @@ def _offer(equal: EqualDevices, part: Part) -> str:
     return "; ".join(f"on {device} {', '.join(names)}" for device, names in zip(found, cut, strict=True))
 
 
-def _builders(parts: Times, equal: EqualDevices) -> Iterator[OptionBuilder]:
+def _builders(parts: Times, equal: EqualDevices, splits_layers: bool = False) -> Iterator[OptionBuilder]:
     """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
     wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
     for arrangement in (name for name in ARRANGEMENT if wanted in (None, name)):
@@ -153,9 +153,10 @@ def _builders(parts: Times, equal: EqualDevices) -> Iterator[OptionBuilder]:
             devices = EqualDevices(one.own, equal.devices)
             several = fastest(one, ways) if isinstance(one, OfOneLearner) else []
             for run_times in (*[one] * (ways[0].learners == 1), *several):
-                yield OptionBuilder(parts, run_times.mode, devices, run_times)
+                yield OptionBuilder(parts, run_times.mode, devices, run_times, splits_layers)
         if not runs and ways[0].learners == 1:
-            yield OptionBuilder(parts, alone, equal, LoopOverhead(parts, alone) if alone.in_turns else None)
+            overhead = LoopOverhead(parts, alone) if alone.in_turns else None
+            yield OptionBuilder(parts, alone, equal, overhead, splits_layers)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
@@ -241,9 +242,11 @@ def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, st
 
 
 def searched(equal: EqualDevices, free: Collection[str], depths: Sequence[int]) -> Iterator[Note]:
-    """Yield what was tried of trees in hardware, and of batches sampled ahead."""
+    """Yield what was tried of trees in hardware, of layers on devices, and of batches sampled ahead."""
     if any(device.kind == "fpga" for device in equal.devices):
         hardware = {"fanouts": rmm_search.FANOUTS, "banks": rmm_search.BANKS, "leaf_bits": rmm_search.LEAF_BITS}
         yield Note("tried_in_hardware", hardware)
+    if "layers" in free and sum(device.kind != "fpga" for device in equal.devices) < 2:
+        yield Note("layers_have_one_device", level="first")
     if "presampled" in free:
         yield Note("tried_depths", {"depths": tuple(depths)})

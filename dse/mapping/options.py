@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from impls.terminal import plural
+from impls.training.weights import list_value_layers
 
 from ..platforms import Device, Link
 from ..solver.problem import PARTS, TREE, Option, Part, moved
+from ..times import layers
 from ..times.door import Times
 from ..times.laws import budgets, training_bytes
 from ..times.learners import Learner
@@ -123,13 +125,15 @@ ARRANGEMENT = {
 class OptionBuilder:
     """Collects the options of one execution mode on the devices that may be used.
 
-    ``run_times``: times in the run that they make; None where each part's own time counts.
+    ``run_times``: times in the run that they make; None where each part's own time counts. ``splits_layers``: whether
+    the layers of a network may lie on several devices.
     """
 
     parts: Times
     mode: ExecutionMode
     equal: EqualDevices
     run_times: RunTimes | None = None
+    splits_layers: bool = False
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
 
@@ -170,6 +174,9 @@ class OptionBuilder:
         """Returns the builder itself, with all options."""
         self._actors()
         self._learners()
+        is_one = self.mode.how.learners == 1 and "learner" not in self.parts.constraints
+        if self.splits_layers and is_one and not self.mode.in_turns:
+            self._split_learners()
         self._replay()
         return self
 
@@ -263,6 +270,54 @@ class OptionBuilder:
             name = f"{learner.name}, {self.mode.combined}" if learners > 1 else learner.name
             details = {**learner.details, **self.mode.details}
             self.add(Option("learner", name, *where, step, needs, ahead, also, details))
+
+    def _split_learners(self) -> None:
+        """Adds learners of torch whose layers lie on several devices, but FPGAs, where a pipeline has all layers.
+
+        All devices of a split count as busy for a whole gradient step, though they take turns in it.
+        """
+        torch_learners: dict[str, list[tuple[Device, Learner]]] = {}
+        for device, *_ in self.classes:
+            for learner in self.equal.learners(device) if device.kind != "fpga" else ():
+                is_able = device.kind != "cpu" or self.parts.allows("learner_threads", learner.details.get("threads"))
+                if is_able and learner.devices == 1 and implementation_of(learner.details) == REFERENCE:
+                    torch_learners.setdefault(device.name, []).append((device, learner))
+        for count in range(2, len(torch_learners) + 1):
+            for names in itertools.combinations(torch_learners, count):
+                for chosen in itertools.product(*(torch_learners[name] for name in names)):
+                    self._add_splits(chosen)
+
+    def _add_splits(self, chosen: Sequence[tuple[Device, Learner]]) -> None:
+        """Adds the fastest splits of a network's layers over all of these devices, each with its learner there."""
+        parts, kept, batch = (
+            self.parts,
+            {device.name: (device, learner) for device, learner in chosen},
+            self.parts.batch,
+        )
+        times = {
+            name: layers.split_step(parts, device, learner, learner.step) for name, (device, learner) in kept.items()
+        }
+        for split in layers.list_splits(parts, times) if list_value_layers(parts.workload) else ():
+            if set(split.used) != kept.keys():
+                continue
+            devices, needs = [kept[name][0] for name in split.used], dict[str, float]()
+            for device in devices:
+                home = f"{(device if device.memory else parts.cpu).name}.memory_bytes"
+                needs[home] = needs.get(home, 0.0) + layers.count_bytes(parts.workload, batch, split, device.name)
+            first = f"{(devices[0] if devices[0].memory else parts.cpu).name}.memory_bytes"
+            needs[first] += parts.batch_bytes
+            needs[f"{self.cpu}.cores"] = 1.0  # the process that hands batches to a GPU
+            needs |= {
+                f"{device.name}.cores": float(learner.cores) for device, learner in chosen if device.kind == "cpu"
+            }
+            own, *also = ((device.name, self.engine(device, "learner")) for device in devices)
+            on = " and ".join(sorted(kept))
+            steps = {name: learner.step for name, (_, learner) in kept.items()}
+            step = layers.estimate_split(parts, split, times, steps, f"T_train({on}, by layer)")
+            threads = next((learner.details["threads"] for _, learner in kept.values() if learner.details), 1)
+            details = {"threads": threads, "layers": list(split.devices)}
+            name = f"layers {'/'.join(split.devices)}, {plural(threads, 'thread')}"
+            self.add(Option("learner", name, *own, step, needs, {first: parts.batch_bytes}, tuple(also), details))
 
     def _memory(self, together: Sequence[Device], ahead: bool = False) -> dict[str, float]:
         """What learners that share a batch take of memory, by budget, or what each batch ahead takes more.

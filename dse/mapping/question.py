@@ -16,6 +16,7 @@ from impls.training import Workload, learners
 from impls.training import load_timed as load_workload
 from impls.training.arrangement import NODES, SEVERAL, SYNCS
 from impls.training.settings import faults_of
+from impls.training.weights import list_value_layers
 from impls.training.workload import MOST
 
 from .. import machines
@@ -52,7 +53,7 @@ COUNTS = ("actors", "learner_threads", "fanout", "threads", *(key for key in SEV
 """Keys that are whole numbers: of processes, threads of torch, K, threads of the tree, how learners combine, nodes."""
 WHERE = ("sampling", "storage", "learner", "updating")  # a device each
 IMPLEMENTATIONS = ("learner_implementation", "policy_implementation")
-FREE = ("batch", "presampled", "environments")
+FREE = ("batch", "presampled", "environments", "layers")
 FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", *IMPLEMENTATIONS, "sync", "arrangement")
 
 
@@ -129,9 +130,9 @@ class MappingQuestion:
 
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
     ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained per second), "presampled",
-    "environments" (of those that were timed). ``workload_argument``: the workload's name or file, for commands.
-    ``machine_note``: the note that says so where another machine than this one stands for "this". ``times``: a
-    user's own times, which are looked up first.
+    "environments" (of those that were timed), "layers" (of a value network, each on a device).
+    ``workload_argument``: the workload's name or file, for commands. ``machine_note``: the note that says so where
+    another machine than this one stands for "this". ``times``: a user's own times, which are looked up first.
     ProblemError for whatever is outside any sense.
     """
 
@@ -277,7 +278,7 @@ def check_front(question: MappingQuestion) -> None:
         others = ", ".join(name for name in OBJECTIVES if name != question.objective)
         raise ProblemError(f"objective per_watt is a rate by watts, which a front keeps apart; take one of {others}")
     for key in question.free:
-        if key != "presampled":
+        if key not in ("presampled", "layers"):
             raise ProblemError(f"{key} cannot be free in a front, which is of one workload; write --fix {key}=NUMBER")
 
 
@@ -389,6 +390,11 @@ def _check(question: MappingQuestion, devices: Collection[str]) -> None:
             raise unknown(f"{short(name)} cannot be free", name, FREE)
         if name in question.fix:
             raise ProblemError(f"{name} is both fixed and free; leave one of them out")
+    if "layers" in question.free and not list_value_layers(question.workload):
+        raise ProblemError(
+            f"layers of {question.workload.name} cannot be free: those of a value network alone are mapped, and "
+            f"{question.workload.algorithm} trains a policy too; take a workload of dqn, or leave layers out"
+        )
 
 
 def measured_batches(question: MappingQuestion) -> list[int]:

@@ -60,8 +60,8 @@ from .whole import (
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
-TRAINING, TRAINING_AGAIN = "training", "training_again"
-"""The primitives of a part of a profile, and of its A/A twin."""
+TRAINING, TRAINING_AGAIN, LAYER = "training", "training_again", "layer"
+"""The primitives of a part of a profile, of its A/A twin, and of a network's layer."""
 LEARNED = ("training run", "learners step")
 """Primitives of gradient steps by one learner or several, while actors act and while they stand still."""
 FLAT, STATE_DICT = "flat", "state dict"
@@ -313,7 +313,7 @@ class MachineRecords:
         for record in own:
             cell, at_least = _cell(record), record.seconds_at_least
             seconds = record.median_seconds or (0.0 if cell in timed else at_least)
-            if not seconds or record.primitive not in (TRAINING, TRAINING_AGAIN):
+            if not seconds or record.primitive not in (TRAINING, TRAINING_AGAIN, LAYER):
                 continue
             options = {"learner": REFERENCE, "environments": 1, **record.options}
             if record.contestant == "weights":

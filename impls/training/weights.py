@@ -72,6 +72,11 @@ def layers(workload: Workload) -> dict[str, tuple[Layer, ...]]:
     return {"critic": critic * traits.critics, "policy": policy}
 
 
+def list_value_layers(workload: Workload) -> tuple[Layer, ...]:
+    """Layers of the value network of dqn; none where an algorithm trains a policy too."""
+    return () if workload.traits.has_policy else layers(workload)["action_values"]
+
+
 def size_of(network: Sequence[Layer]) -> Size:
     """Size of some layers together."""
     weights = sum(math.prod(layer.shape) for layer in network)

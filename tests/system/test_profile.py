@@ -13,12 +13,13 @@ from benchmarks import __main__ as cli
 from benchmarks import clock
 from benchmarks.clock import ALL_CPUS, StretchClock
 from benchmarks.topics.profile import command, concurrent_parts, parts
-from benchmarks.topics.profile.cells import groups
+from benchmarks.topics.profile.cells import PRESETS, groups, list_layer_cells
 from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.training import identity, load
 from impls.training.settings import of_stated
+from impls.training.weights import list_value_layers
 from tests.profiled import TINY, write_workload
 
 NEEDED = pytest.mark.skipif(
@@ -228,7 +229,7 @@ def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
         (["profile", "--workload", "missing.toml"], "missing.toml"),
         (["profile", "--workload", "cartpole_dqn", "--preset", "quikc"], "quikc"),
         (["profile"], "--workload"),
-        (["profile", "--workload", "cartpole_dqn", "--only", "env step", "--arrangements"], "leave one of the two out"),
+        (["profile", "--workload", "cartpole_dqn", "--only", "env step", "--arrangements"], "leave out --only"),
         (["profile", "--workload", "cartpole_dqn", "--hidden", "8,0"], "at least 1"),
         (["profile", "--workload", "cartpole_dqn", "--hidden", "99999"], "at most 65,536"),
         (["run", "share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
@@ -280,3 +281,20 @@ def test_a_machine_that_nobody_described_is_probed_once(tmp_path, monkeypatch):
         command.probe_once(tmp_path)
     assert len(probed) == 1
     assert platforms.load("this", tmp_path).machine_key == found.machine_key
+
+
+@NEEDED
+@pytest.mark.parametrize("workload", ["pong_dqn", "cartpole_dqn"])
+def test_a_profile_times_both_passes_of_each_layer(workload):
+    loaded = load(workload)
+    world, network = parts.World(loaded, 0, 1 << 20), list_value_layers(loaded)
+    for number, group in enumerate(list_layer_cells(loaded, PRESETS["brief"], 1), 1):
+        forward, backward = (cell for cell in group if cell.options["device"] == "cpu")
+        outputs = parts.make(world, vars(forward) | {"batch": 3})(0)[0]
+        assert outputs.numel() == 3 * network[number - 1].shape[0] * network[number - 1].places
+        gradients = parts.make(world, vars(backward) | {"batch": 3})(0)[0]
+        assert [tuple(each.shape) for each in gradients[:2]] == [
+            network[number - 1].shape,
+            network[number - 1].shape[:1],
+        ]
+        assert len(gradients) == (2 if number == 1 else 3)  # nothing needs gradients of observations

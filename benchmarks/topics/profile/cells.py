@@ -9,7 +9,7 @@ from dse.platforms.fingerprint import fingerprint
 from impls.training import Workload, identity, learners
 from impls.training.arrangement import SEVERAL, Arrangement
 from impls.training.settings import stated
-from impls.training.weights import layout_of, networks
+from impls.training.weights import layout_of, list_value_layers, networks
 
 ALONE = "nothing"  # load of an actor, a learner or a tree that is alone on its core
 TREE = "numba"  # recommended unless a sweep says otherwise
@@ -157,6 +157,12 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
     return [list(group) for group in (*parts, *rest)]
 
 
+def list_layer_cells(workload: Workload, preset: Preset, cores: int) -> list[list[Cell]]:
+    """Return the cells of each layer of a value network, a group a layer; none where a policy is trained too."""
+    build = _CellBuilder(workload, preset, cores, [REFERENCE])
+    return [list(build.layer(number)) for number in range(1, len(list_value_layers(workload)) + 1)]
+
+
 class _CellBuilder:
     """Makes the groups of one workload."""
 
@@ -210,6 +216,14 @@ class _CellBuilder:
     def cuda(self) -> Iterator[Cell]:
         """A gradient step over the batch on a GPU of this machine."""
         return (self._cell(CUDA, "step", batch) for batch in (self._batches if fingerprint()["gpus"] else ()))
+
+    def layer(self, number: int) -> Iterator[Cell]:
+        """Both passes of a layer alone, by threads of torch, and on a GPU of this machine."""
+        for op in ("forward", "backward"):
+            for count in (count for count in self._counts if count <= self._cores):
+                yield self._cell("layer", op, self._batch, count, layer=number, device="cpu")
+            if fingerprint()["gpus"]:
+                yield self._cell("layer", op, self._batch, layer=number, device=CUDA)
 
     def forward(self) -> Iterator[Cell]:
         """A forward pass over the batch; in a short profile, of others than the reference over few batches."""

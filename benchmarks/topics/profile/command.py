@@ -34,7 +34,7 @@ from ...timing import LEAST_SAMPLES, Timing
 from ...topic import Topic
 from ...workers import Untimed, Worker, refusal
 from . import concurrent_parts
-from .cells import PARTS, PRESETS, REFERENCE, Cell, facts_of, groups, implementations
+from .cells import PARTS, PRESETS, REFERENCE, Cell, facts_of, groups, implementations, list_layer_cells
 
 PACKAGES = ("torch", "gymnasium")
 MODULE = "benchmarks.topics.profile.worker"
@@ -169,6 +169,8 @@ class Profile(Topic):
         add_workload(parser)
         alone = "measure the parts of training by several processes, run concurrently, in place of the others"
         parser.add_argument("--arrangements", action="store_true", help=alone)
+        layers = "measure each layer of a value network, forward and backward, in place of the others"
+        parser.add_argument("--layers", action="store_true", help=layers)
         add_list(parser, "only", among("part", *PARTS), default=(), help="of the parts below, quoted (default: all)")
         hidden = "units of each hidden layer (default: the workload's)"
         parser.add_argument("--hidden", type=list_of(at_least(1, "units"), repeats=True), metavar="A,B,..", help=hidden)
@@ -176,8 +178,9 @@ class Profile(Topic):
 
     def __init__(self, options: Namespace) -> None:
         super().__init__(options)
-        if options.arrangements and options.only:
-            raise ValueError("--arrangements measures none of the parts that --only names; leave one of the two out")
+        own = [f"--{name}" for name in ("arrangements", "layers") if getattr(options, name)]
+        if len([*own, *["--only"] * bool(options.only)]) > 1:
+            raise ValueError(f"{own[0]} measures parts of its own, and no others; leave out {[*own, '--only'][1]}")
         self.workload = with_hidden(workload_of(options.workload), options.hidden)
         self.preset = PRESETS[options.preset]
         self.most_seconds = self.preset.most_seconds
@@ -185,6 +188,14 @@ class Profile(Topic):
         serial, *parts = groups(*how)
         self.groups = [serial, *concurrent_parts.list_whole_runs(*how), *parts]
         self.facts = facts_of(self.workload, options.preset, self.groups)
+        if options.layers:
+            self.primitive, self.facts = "layer", facts_of(self.workload)
+            if not (groups_of_layers := list_layer_cells(self.workload, self.preset, CORES)):
+                raise ValueError(
+                    f"--layers times the layers of a value network, and {self.workload.algorithm} trains a policy too; "
+                    "name a workload of dqn"
+                )
+            self.groups = groups_of_layers
         self._runs = _Runs(self)
         self._workers: list[Worker] = []
         self._prepared: dict[tuple[int, str], dict[str, Any]] = {}
@@ -194,7 +205,7 @@ class Profile(Topic):
     @property
     def file(self) -> str:
         """Name of the file of records: each workload and preset has its own."""
-        kind = "beside" if self.options.arrangements else "profile"
+        kind = "beside" if self.options.arrangements else "layers" if self.options.layers else "profile"
         return f"{kind}-{self.workload.name}-{self.options.preset}.jsonl"
 
     def parts(self) -> Sequence[Topic]:
@@ -214,7 +225,7 @@ class Profile(Topic):
 
     def open(self, stack: ExitStack) -> None:
         """Start the first process; a machine of which a whole profile was measured is described in the end."""
-        if not (self.options.only or self.options.arrangements):
+        if not (self.options.only or self.options.arrangements or self.options.layers):
             stack.push(lambda error, *_: None if error else probe_once(self.options.results))
         self._stack = stack
         self.worker(0)

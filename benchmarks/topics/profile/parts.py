@@ -22,7 +22,7 @@ from impls.training import Workload, learners
 from impls.training.actor import actor_of, environments_of
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
-from impls.training.weights import average, layout_of
+from impls.training.weights import CONVOLUTIONS, average, layout_of, list_value_layers
 
 from ...cases import Case, prepare
 from .cells import CUDA, REFERENCE, TREE, change_tables
@@ -151,6 +151,29 @@ def _learner(world: World, cell: dict[str, Any]) -> Call:
     return lambda turn: learner.step(*batches[turn % ROTATED])
 
 
+def _layer(world: World, cell: dict[str, Any]) -> Call:
+    """Make a layer's pass on B random inputs: outputs with what autograd keeps, or gradients of weights and inputs."""
+    import torch  # noqa: PLC0415  # heavy
+
+    number, device, batch = cell["options"]["layer"], cell["options"]["device"], cell["batch"]
+    network = list_value_layers(world.workload)
+    layer, channels = network[number - 1], network[number - 1].shape[1]
+    if len(layer.shape) > 2:
+        stride, padding = CONVOLUTIONS[number - 1][2:]
+        before = world.workload.observation.stacked[1:] if number == 1 else [math.isqrt(network[number - 2].places)] * 2
+        module: Any = torch.nn.Conv2d(channels, *layer.shape[:1], layer.shape[2], stride, padding)
+        inputs = torch.randn(batch, channels, *before)
+    else:
+        module, inputs = torch.nn.Linear(channels, layer.shape[0]), torch.randn(batch, channels)
+    module, inputs = module.to(device), inputs.to(device).requires_grad_(number > 1)
+    wait = torch.cuda.synchronize if device == CUDA else lambda: None
+    if cell["op"] == "forward":
+        return lambda turn: (module(inputs).relu(), wait())
+    outputs = module(inputs).relu()
+    wanted, gradients = [*module.parameters(), *[inputs] * (number > 1)], torch.randn_like(outputs)
+    return lambda turn: (torch.autograd.grad(outputs, wanted, gradients, retain_graph=True), wait())
+
+
 def _product(world: World, cell: dict[str, Any]) -> Call:
     from impls.training.learners.dense_learner.product import multiply  # noqa: PLC0415  # numba
 
@@ -241,7 +264,7 @@ def _loop(world: World, cell: dict[str, Any]) -> Call:
 
 _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
     "env": _env, "inference": _policy, "forward": _policy, "actor": _actor, "learner": _learner, CUDA: _learner,
-    "product": _product, "storage": _storage, "loop": _loop, "weights": _weights,
+    "product": _product, "layer": _layer, "storage": _storage, "loop": _loop, "weights": _weights,
 }  # fmt: skip
 
 
