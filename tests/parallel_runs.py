@@ -38,7 +38,9 @@ def small(environment="tests.fake_environments:Fine-v0", **changes):
 
 
 def make_loop(workload, name="apart", **options):
-    """The loop of an arrangement of several processes."""
+    """The loop of an arrangement of several processes; "two units" are those of a replay, pipelined."""
+    if name == "two units":
+        name, options = "pipelined", options | {"units": "two"}
     return (CopiesLoop if name == COPIES else ParallelLoop)(workload, Arrangement(name=name, **options))
 
 

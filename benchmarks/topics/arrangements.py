@@ -1,10 +1,11 @@
 """How fast is each arrangement of processes, and how near to the bound that its busiest part sets?
 
-A workload is trained serially (serial), with actors apart, and with a keeper of the replay besides (pipelined), at
-update intervals of 1, 8 and 64: from a full replay on, by the default implementations. The bound is the rate at which
-the kind of process that works most would never wait; its work is timed in the same run, with the others. With --long
-instead: how far do environment steps lead or lag the kept ratio over a million of them? Interrupt it as you like: the
-same command resumes where it stopped. Records go to results/<machine>/arrangements.jsonl.
+A workload is trained serially (serial), with actors apart, with a keeper of the replay besides (pipelined), and with
+two units in its place, the tree and the records [Zhang2023, Fig. 7] (two_units), at update intervals of 1, 8 and 64:
+from a full replay on, by the default implementations. The bound is the rate at which the kind of process that works
+most would never wait; its work is timed in the same run, with the others. With --long instead: how far do environment
+steps lead or lag the kept ratio over a million of them? Interrupt it as you like: the same command resumes where it
+stopped. Records go to results/<machine>/arrangements.jsonl.
 """
 
 import contextlib
@@ -37,7 +38,8 @@ from .profile.parts import World
 RATE, BOUND, RATIO = "rate", "bound", "ratio"
 WORKLOADS = ("cartpole_dqn", "hopper_ddpg")
 INTERVALS, ACTORS, ENVIRONMENTS = (1, 8, 64), (1, 2), (1, 8)
-DEPTHS = {"serial": 0, "apart": 0, "pipelined": 1}
+TWO_UNITS = "two_units"
+DEPTHS = {"serial": 0, "apart": 0, "pipelined": 1, TWO_UNITS: 1}
 """D by arrangement; a keeper of the replay always samples ahead."""
 LONG_DEPTHS, LONG_ENVIRONMENTS = {"apart": 0, "pipelined": 4}, 8
 """D of each arrangement that has a ratio to keep; a serial loop has it by its order of steps."""
@@ -54,7 +56,8 @@ def make_cell(
 ) -> Cell:
     """Return the cell of a workload's run in the arrangement of a name, by its default implementation unless another
     is given; ``shape`` has other numbers than the workload, such as ``actors``. TrainingError for a name of none."""
-    arrangement = Arrangement(name=name, ratio=ratio)
+    kept = {"name": "pipelined", "units": "two"} if name == TWO_UNITS else {"name": name}
+    arrangement = Arrangement(ratio=ratio, **kept)
     options = options_of_run(workload, arrangement, learner or learners.default(workload), **shape)
     sizes = arrangement.threads, workload.replay.capacity, workload.replay.fanout
     return Cell("loop", op, options, workload.learner.batch, *sizes)
@@ -264,7 +267,7 @@ def list_long_records(stamp: Stamp, cell: Cell, run: Run) -> Iterator[Record]:
 
 
 HEAD = ("arrangement", "actors", "E", "D", "steps/s", "95 % interval", "bound", "share", "busiest")
-_SHAPE = "workload update_interval arrangement actors environments presampled learner policy ratio".split()
+_SHAPE = "workload update_interval arrangement actors environments presampled learner policy ratio units".split()
 
 
 def compare_rates(found: Iterable[Record]) -> list[dict[str, Any]]:
@@ -272,15 +275,17 @@ def compare_rates(found: Iterable[Record]) -> list[dict[str, Any]]:
     by: dict[tuple[Any, ...], dict[str, Record]] = {}
     for record in found:
         if record.primitive == PRIMITIVE and record.op in (RATE, BOUND) and record.median_seconds is not None:
-            by.setdefault(tuple(record.options[name] for name in _SHAPE), {})[record.op] = record
+            by.setdefault(tuple(record.options.get(name) for name in _SHAPE), {})[record.op] = record
     rows = [_row(shape, ops[RATE], ops.get(BOUND)) for shape, ops in by.items() if RATE in ops]
     return sorted(rows, key=lambda row: (row["workload"], row["update_interval"], row["ratio"], -row["hz"]))
 
 
 def _row(shape: Sequence[Any], rate: Record, bound: Record | None) -> dict[str, Any]:
     low, high = rate.low_seconds or rate.seconds, rate.high_seconds or rate.seconds
+    options = dict(zip(_SHAPE, shape, strict=True))
     return {
-        **dict(zip(_SHAPE, shape, strict=True)), "hz": 1 / rate.seconds, "low": 1 / high, "high": 1 / low,
+        **options, "arrangement": TWO_UNITS if options["units"] else options["arrangement"],
+        "hz": 1 / rate.seconds, "low": 1 / high, "high": 1 / low,
         "bound_hz": 1 / bound.seconds if bound else None, "share": bound.seconds / rate.seconds if bound else None,
         "busiest": rate.metrics.get("busiest", ""), "unstable": rate.status == "unstable",
     }  # fmt: skip

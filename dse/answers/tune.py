@@ -54,6 +54,7 @@ def add_to(commands: Any) -> None:
     add("--together", action="store_true", help="all of your own times on one engine")
     varying = "of times that vary; 0: none do (default: %(default)g)"
     add("--spread", type=float, default=SPREAD, metavar="CV", help=varying)
+    add("--queues", type=count, default=0, metavar="Q", help="batches that the learner's queue takes (printed: 200)")
     adapting = add_parser("adapt", "how many samplers and which batch, by few looks", f"{system} --memory-gb 64")
     add = adapting.add_argument
     add("--memory-gb", type=float, metavar="GB", help="memory to use at most (default: what the platform states)")
@@ -153,6 +154,12 @@ def _depth(options: argparse.Namespace) -> Answer:
 
       python -m dse depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300
 
+    With --queues the loop is of the processing units of [Zhang2023, Table II and Fig. 7], the tree, the storage and the
+    learner, each with a queue that it takes batches from: of 1,024 requests, and of Q batches before the learner (200
+    for Pong, 10 for Hopper). --verbose prints how long the queues are, for which unit their batches wait, and how many
+    batches found a queue full. Fix a printed mapping, such as Pong's G-C-G, by --fix arrangement=pipelined
+    --fix learner=gpu --fix sampling=cpu --fix updating=cpu --fix storage=gpu.
+
     A batch is sampled by priorities that are D gradient steps old, so sample no more ahead than helps.
     """
     own = {name: value for name in OWN if (value := getattr(options, f"{name}_us")) is not None}
@@ -160,9 +167,10 @@ def _depth(options: argparse.Namespace) -> Answer:
         if not options.workload:
             raise ValueError("name a --workload, or give times of your own: --sampling-us 1000 --training-us 2000")
         asked = {name: getattr(options, name) for name in ("spread", "exclude", "results", "machine")}
+        asked["data_queue"] = options.queues
         return platform_depth(options.platform or HERE, options.workload, fix=pairs(options.fix, "--fix"), **asked)
     why = "goes with times of a workload, not with your own; leave one of them out"
-    _refuse(options, ("workload", "platform", "machine", "fix", "exclude"), why)
+    _refuse(options, ("workload", "platform", "machine", "fix", "exclude", "queues"), why)
     for name in OWN:
         is_needed, us = name in NEEDED, own.get(name, 0.0)
         if name not in own and is_needed:

@@ -68,6 +68,7 @@ SENTENCES = {
     "within {within_share:share}.",
     "never_enough": "In a simulation with times that vary (deviation / mean = {cv}), no number tried reaches the most "
     "within {within_share:share}.",
+    "queues_have_room": "No queue is ever full with {room:list} batches ahead (simulated).",
     "depth_is_sure": "The formula gives {least:batch} for all times within their ranges.",
     "depth_is_between": "The formula gives {least} to {most:batch} for times within their ranges.",
     "actors_are_apart": "Actors, and what they send and fetch, take no part in the simulated loop; the first line has "
@@ -78,9 +79,8 @@ SENTENCES = {
     "take_samplers": "Take {samplers:sampler} and train on batches of {batch}: {estimate:range}.",
     "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate:range}; the answer is the "
     "smallest batch near that.",
-    "searched_apart": "Searched apart, as published: {samplers:sampler} and batches of {batch}, {estimate:range}.",
-    "searching_apart": "The published search, samplers first and then the batch, ends at a pair that trains "
-    "{loss:share} fewer records/s than the best of all {pairs:pair}.",
+    "searching_apart": "The published search, samplers first and then the batch, ends at {samplers:sampler} and "
+    "batches of {batch}: {loss:share} fewer records/s than the best of all {pairs:pair}.",
     "search_found": "The search of {search} tried {looks} of {values:value}; {best} was fastest.",
     "over_memory": "Larger values of {search} exceed the cap on memory.",
     "over_processor": "Larger values of {search} exceed the cap on the processor.",
@@ -347,6 +347,8 @@ HEADS = {
     "idle": "idle cores",
     "depth": "batches ahead",
     "cv": "deviation / mean",
+    "full": "waited for room",
+    "room": "room for",
     "bound_hz": "formula: steps/s",
     "loss": "below the formula's most",
     "horizon": "weights averaged every",

@@ -6,8 +6,11 @@ of different batches meet on one engine where they share it, which a bound leave
 
 What no batch waits for (new records, weights) runs concurrently: actors make the environment steps of one gradient step
 at a time, and each batch drawn needs one such turn; transfers that do not wait follow what sets them off. All of these
-may be D + 1 ahead or behind, no more, so a slow one holds up the whole. The queues of [Zhang2023] (200 or 10 batches)
-are not there: one that holds D batches never fills, a shorter one never leaves the learner without a batch.
+may be D + 1 ahead or behind, no more, so a slow one holds up the whole.
+
+A network with a ``data_queue`` has the processing units of [Zhang2023, Table II and Fig. 7]: the tree (sampling and
+updating), storage and the learner are threads of the host. Each takes one batch at a time out of its queue, has it
+served by engines, and keeps it until there is room in the next unit's queue; the engines are free meanwhile.
 
 A **process** repeats its operations: it takes a thing out of a **box**, or puts one into it, and waits where the box is
 empty or full; or it is served by an engine. Batches, actors and each link of a **chain** are processes. A test plays
@@ -26,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from impls.training.arrangement import REQUESTS
+
 from ..estimate import Estimate, Evidence
 from ..stats import STRETCHES, batch_means
 from .law import slowdowns, transfers
@@ -38,6 +43,8 @@ Operation = tuple[int, Any, float]
 """(kind, box or engine, mean seconds)."""
 Process = Iterator[Operation]
 """What a process has to do next, without end."""
+UNITS = {"sampling": "tree", "storage": "storage", "learner": "learner", "updating": "tree"}
+"""The processing unit of each part of the round."""
 STEPS = {0.0: 200, 1.0: 1000}
 """Steps of a run by the coefficient of variation of its times."""
 
@@ -55,11 +62,15 @@ class Network:
     """``round``: what a batch passes, in order. ``actors``: their visit per gradient step; None leaves them out.
 
     ``chains``: (place, visits): what follows when the visit at this place of the round, or that of ACTORS, has ended.
+    ``places``: (place, part) of each part's own visit. ``data_queue``: batches that the learner's queue takes, the
+    others ``REQUESTS``; 0 is without units and queues.
     """
 
     round: tuple[Visit, ...]
     actors: Visit | None = None
     chains: tuple[tuple[int, tuple[Visit, ...]], ...] = ()
+    places: tuple[tuple[int, str], ...] = field(default=(), compare=False)
+    data_queue: int = 0
 
     def __post_init__(self) -> None:
         for visit in self.visits:
@@ -79,6 +90,12 @@ class Network:
         for visit in self.visits:
             spent[visit.engine] += visit.seconds
         return dict(spent)
+
+    @property
+    def queues(self) -> dict[str, float]:
+        """Batches that the queue before a part takes: before the first, where a round begins, any number."""
+        sizes = {"sampling": math.inf, "learner": self.data_queue}
+        return {part: sizes.get(part, REQUESTS) for _, part in self.places if self.data_queue}
 
     @property
     def round_seconds(self) -> float:
@@ -113,7 +130,8 @@ def network(problem: Problem, configuration: Configuration, actors: bool = True)
         places[part] = len(round)
         round += [Visit(where[part][0][1], spent[part]), *after[part]]
     acting = Visit(where["actors"][0][1], spent["actors"]) if actors else None
-    return Network(tuple(round), acting, tuple((places[part], visits) for part, visits in chains))
+    chained = tuple((places[part], visits) for part, visits in chains)
+    return Network(tuple(round), acting, chained, tuple((places[part], part) for part in problem.loop))
 
 
 def draw_factors(cv: float, seed: int) -> Iterator[float]:
@@ -152,6 +170,13 @@ def run(loop: Network, depth: int, cv: float, steps: int, seed: int = 0) -> Simu
     return Simulated(1 / each, 1 / (each + half), 1 / max(each - half, each / STRETCHES), cv)
 
 
+def watch_queues(loop: Network, depth: int, cv: float, steps: int) -> dict[str, tuple[float, int]]:
+    """Run ``steps`` steps; return by part the mean of batches in its queue, and how many waited because it was full."""
+    made = _Queues(loop, depth + 1, draw_factors(cv, 0))
+    end = made.play(steps)[-1]
+    return {part: (box.area / end, box.full) for part, box in made.queues.items() if math.isfinite(box.capacity)}
+
+
 def simulate(loop: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Estimate:
     """Gradient steps/s of a run as an estimate, which may exceed the bound slightly: by steps that were under way when
     counting began. ProblemError for a negative depth or cv, or too few steps to bound a rate.
@@ -171,7 +196,11 @@ def simulate(loop: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed
 class _Box:
     """Things that were set off and not yet begun, and the processes that wait to take or to put one."""
 
+    capacity: float
     things: int = 0
+    full: int = 0  # puts that waited for room
+    area: float = 0.0  # things by the seconds that they were in it, until ``changed_at``
+    changed_at: float = 0.0
     takers: deque[Process] = field(default_factory=deque)
     putters: deque[Process] = field(default_factory=deque)
 
@@ -180,26 +209,34 @@ class _Queues:
     """The processes of a network with ``under_way`` batches, the most that a box holds."""
 
     def __init__(self, loop: Network, under_way: int, factors: Iterator[float]) -> None:
-        self._capacity, self._factors, self._count = under_way, factors, itertools.count()
+        self._factors, self._count = factors, itertools.count()
         self._now, self._ended = 0.0, list[float]()
         self._ready, self._events = deque[Process](), list[tuple[float, int, str, Process]]()
         self._busy, self._lines = set[str](), defaultdict[str, deque[tuple[Process, float]]](deque)
         starts = defaultdict[int, list[Operation]](list)
         for place, visits in loop.chains:
-            box = _Box()
+            box = _Box(under_way)
             starts[place].append((PUT, box, 0.0))
             for number, visit in enumerate(visits, 1):
-                after = _Box()
+                after = _Box(under_way)
                 passes = [(PUT, after, 0.0)] if number < len(visits) else []
                 self._add((TAKE, box, 0.0), (SERVE, visit.engine, visit.seconds), *passes)
                 box = after
         batch = list[Operation]()
         if loop.actors:
-            turns = _Box()
+            turns = _Box(under_way)
             batch.append((TAKE, turns, 0.0))
             self._add((SERVE, loop.actors.engine, loop.actors.seconds), (PUT, turns, 0.0), *starts[ACTORS])
+        self.queues = {part: _Box(size) for part, size in loop.queues.items()}
+        units, parts = {unit: _Box(1, 1) for unit in UNITS.values()}, dict(loop.places if loop.data_queue else ())
+        release: list[Operation] = []
         for place, visit in enumerate(loop.round):
+            if place in parts:
+                unit, queue = units[UNITS[parts[place]]], self.queues[parts[place]]
+                batch += [(PUT, queue, 0.0), *release, (TAKE, unit, 0.0), (TAKE, queue, 0.0)]
+                release = [(PUT, unit, 0.0)]
             batch += [(SERVE, visit.engine, visit.seconds), *starts[place]]
+        batch += release
         for _ in range(under_way):
             self._add(*batch, (DONE, None, 0.0))
 
@@ -214,6 +251,8 @@ class _Queues:
                 self._advance(self._ready.popleft())
             if len(self._ended) >= steps:
                 return self._ended[:steps]
+            if not self._events:
+                raise ProblemError("every unit waits for a queue that is full: fewer batches ahead, or larger queues")
             self._now, _, engine, process = heapq.heappop(self._events)
             self._busy.remove(engine)
             if self._lines[engine]:
@@ -238,9 +277,11 @@ class _Queues:
                 return
             else:
                 own, others = (what.takers, what.putters) if kind == TAKE else (what.putters, what.takers)
-                if what.things == (0 if kind == TAKE else self._capacity):
+                if what.things == (0 if kind == TAKE else what.capacity):
                     own.append(process)
+                    what.full += kind == PUT
                     return
+                what.area, what.changed_at = what.area + what.things * (self._now - what.changed_at), self._now
                 if others:  # what one puts another takes at once
                     self._ready.append(others.popleft())
                 else:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Unpack
 
 from impls.training import Workload
+from impls.training.arrangement import REQUESTS
 
 from ..answer import Answer, Note, Row, Values
 from ..estimate import Estimate, Evidence, weakest
@@ -32,7 +33,7 @@ from ..platforms import Platform
 from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from ..solver.queues import Network, Visit, network, simulate
+from ..solver.queues import UNITS, Network, Visit, network, simulate, watch_queues
 from . import name_system, note_records
 from .cores import STEPS_HZ
 
@@ -157,8 +158,15 @@ def answer_depth(
         for cv, hz in zip(cvs, point.simulated, strict=True):
             more = {"bound_hz": point.bound_hz, "loss": 1 - hz.value / most_hz}
             rows.append(Row({"depth": point.depth, "cv": cv}, hz, STEPS_HZ, more))
+    ahead = (depth, question["presampled"] or 0, loop.data_queue, 2 * loop.data_queue) if loop.data_queue else ()
+    watched = {min(depth, REQUESTS) for depth in ahead}
+    queues = [row for depth in sorted(watched) for row in _list_queues(loop, depth, spread)]
+    rows += queues
     seconds = {"engine": engine, "seconds": busy, "round_seconds": loop.round_seconds}
     said = [Note("takes_turns" if in_turns else "busiest_engine", seconds, "first")]
+    if queues:
+        full = {row.label["depth"] for row in queues if row.more["full"]}
+        said.append(Note("queues_have_room", {"room": sorted(watched - full)}, "first"))
     if not in_turns:
         said.append(Note("loss_of_none_ahead", {"loss": 1 - bound_hz(loop, 0) / most_hz, "depth": 0}, "first"))
     if question["presampled"] not in (None, depth):
@@ -186,6 +194,13 @@ def answer_depth(
     return Answer(question, choice, tuple(rows), notes=tuple(said))
 
 
+def _list_queues(loop: Network, depth: int, spread: float) -> Iterator[Row]:
+    """Yield each queue's mean length, the unit that its batches wait for, and how many waited because it was full."""
+    for part, (mean, full) in watch_queues(loop, depth, spread, STEPS).items():
+        label = {"depth": depth, "queue_before": part, "waits_for": f"{UNITS[part]} unit"}
+        yield Row(label, more={"mean_length": mean, "room": loop.queues[part], "full": full, "source": "modeled"})
+
+
 def _first(points: Sequence[DepthPoint], at: int, end: str, most_hz: float) -> int | None:
     """Find the smallest D whose rate, simulated with the cv at that position, is within ``LOSS`` of the most."""
     enough = most_hz * (1 - LOSS)
@@ -210,10 +225,15 @@ def _find_range(low: Network, high: Network) -> tuple[int, int]:
 
 
 def platform_depth(
-    platform: str | Path | Platform, workload: str | Path | Workload, spread: float = SPREAD, **asked: Unpack[Asked]
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    spread: float = SPREAD,
+    data_queue: int = 0,
+    **asked: Unpack[Asked],
 ) -> Answer:
     """Answer for the mapping that ``find_mapping`` gives, whose keywords and errors these are.
 
+    ``data_queue``: batches that the learner's queue takes, where the loop is of units with queues; 0: it is not.
     NothingFits, a ProblemError, where no mapping fits.
     """
     question = ask(platform, workload, **asked)
@@ -225,6 +245,7 @@ def platform_depth(
         network(problem, timed, actors=False)
         for timed in (chosen, _take_ends(chosen, "low"), _take_ends(chosen, "high"))
     )
+    loop = replace(loop, data_queue=data_queue)
     hz = outcome(problem, replace(chosen, depth=depth_enough(loop))).hz
     source = weakest(part.number["source"] for part in found.parts)
     rate = Estimate(hz, hz * found.low / found.value, hz * found.high / found.value, Evidence("loop", source))

@@ -32,6 +32,8 @@ from .cores import ACTING_HZ
 
 RECORDS_HZ = "records/s"
 PROCESS_BYTES = 0.25e9  # resident, with PyTorch and an environment, on machine d7dae63b89; a part of it may be shared
+PRINTED = {"desktop": (16, 8_192), "server": (16, 16_384), "laptop": (4, 2_048)}
+"""The pairs that [Hou2023, sections 4.2.3 and 4.2.4, Fig. 8] prints of its machines, which train PyBullet's walker."""
 _Chosen = tuple[Problem, Configuration, Outcome]
 
 
@@ -110,32 +112,39 @@ def answer_samplers(question: MappingQuestion, rates: Replayed) -> Answer:
             notes.append(Note("still_rising", {"search": name, "best": search.best}))
     tried = sum(_is_allowed(rates.caps, x, batch) for x in rates.samplers for batch in rates.batches)
     loss = 1 - rates.records_hz(*pair) / rates.records_hz(*best)
-    notes.append(Note("searching_apart", {"loss": loss, "pairs": tried}, "first"))
+    ends = dict(zip(("samplers", "batch"), pair, strict=True))
+    notes.append(Note("searching_apart", {"loss": loss, "pairs": tried, **ends}, "first"))
     notes += [Note("design_is_fixed", {"device": device}) for device in fixed_designs(question.platform)]
     shares = {str(batch): rate / at.most for batch, rate in at.rates.items()}
     notes += [Note("waits_are_not_counted"), Note("shares_of_the_most", {"shares": shares})]
     look = rates.looks[chosen]
     notes += note_records(question, [look.actors.rests_on, look.learner.rests_on])
-    said = {best: "fastest_pair"}
-    said.setdefault(pair, "searched_apart")  # which may be the same pair
+    says = "fastest_pair" if best != chosen else ""
+    others = [_pair_row(rates, best, says, "all pairs"), _pair_row(rates, pair, "", "published search")]
+    for machine, (samplers, batch) in PRINTED.items():
+        label = {"samplers": samplers, "batch": batch, "found_by": f"[Hou2023], its {machine}"}
+        others.append(Row(label, unit=RECORDS_HZ, more={"source": "quoted"}))
     return Answer(
         {**name_system(question), "caps": caps, "update_interval": rates.update_interval},
-        _pair_row(rates, chosen, "take_samplers"),
+        _pair_row(rates, chosen, "take_samplers", "answer"),
         tuple(rows),
-        tuple(_pair_row(rates, other, says) for other, says in said.items() if other != chosen),
+        tuple(others),
         notes=tuple(notes),
     )
 
 
-def _pair_row(rates: Replayed, pair: Pair, says: str) -> Row:
-    """Return a pair as a row; its rate at either end is that of the slower side, by the ends of both sides' times."""
+def _pair_row(rates: Replayed, pair: Pair, says: str, by: str) -> Row:
+    """Return a pair as a row, and by what it was found.
+
+    Its rate at either end is that of the slower side, by the ends of both sides' times.
+    """
     rate, look = rates.records_hz(*pair), rates.looks[pair]
     sides = (look.actors, look.outcome.actor_hz), (look.learner, look.outcome.training_hz)
     low = min(rate, *(pair[1] * hz * time.value / time.high for time, hz in sides))
     high = max(rate, min(pair[1] * hz * time.value / time.low for time, hz in sides))
     evidence = Evidence("pair", weakest(time.source for time, _ in sides))
     number = Estimate(rate, low, high, evidence)
-    return Row({"samplers": pair[0], "batch": pair[1]}, number, RECORDS_HZ, says=says, is_bound=True)
+    return Row({"samplers": pair[0], "batch": pair[1], "found_by": by}, number, RECORDS_HZ, says=says, is_bound=True)
 
 
 def _choose(rates: Replayed, own: int) -> tuple[Pair, Knee]:

@@ -159,6 +159,16 @@ class BlockOfBanks:
         return self._entry(tree_lock.sample_distinct, types.float64[::1], types.float64, types.int64)
 
     @functools.cached_property
+    def _units(self) -> tuple[Callable[..., int], Callable[..., int]]:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        from . import tree_lock  # noqa: PLC0415  # with the compiler
+
+        words, number = types.int64[::1], types.int64
+        draw = self._entry(tree_lock.draw, words, types.float64[::1], number, number, types.float64, number)
+        return draw, self._entry(tree_lock.gather, words, number, number)
+
+    @functools.cached_property
     def _retrieve(self) -> Callable[..., int]:
         from numba import types  # noqa: PLC0415  # with the compiler
 

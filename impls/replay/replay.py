@@ -174,6 +174,30 @@ class Replay(BlockOfBanks):
             self._await_records()
         return drawn
 
+    def draw_places(
+        self, drawn: NDArray[np.int64], uniforms: NDArray[np.float64], beta: float, out: Outputs, count: int, again: int
+    ) -> NDArray[np.int64]:
+        """Draw records for a batch of B without copying them: the first half of :meth:`sample`, for one process.
+
+        ``drawn [5 B]`` keeps the slots between the halves. ``again`` is 0 for a new batch, whose ``count`` is B; it is
+        the number of the attempt for the ``count`` places that :meth:`gather_places` found lost, which get other
+        records of the same B intervals. ``out`` gets weights and sequence numbers ``[B]``, which are also
+        returned. RuntimeError without records.
+        """
+        (bank,) = self._open()
+        while count and self._units[0](bank.address, drawn, uniforms, count, again, beta, out.address):
+            self._await_records()
+        return out.sequence
+
+    def gather_places(self, drawn: NDArray[np.int64], out: Outputs, count: int) -> int:
+        """Copy the records of the first ``count`` places of ``drawn [5 B]``: the second half, for another process.
+
+        Returns how many places were lost: their records were overwritten since they were drawn. Load no state between
+        the halves.
+        """
+        (bank,) = self._open()
+        return self._units[1](bank.address, drawn, count, out.address)
+
     def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:
         batch = uniforms.size
         if batch > MOST_LENT:

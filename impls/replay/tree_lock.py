@@ -39,7 +39,7 @@ from .block import (
     WRITTEN,
 )
 from .priorities import lock_leaves, raise_bound, unlock_leaves
-from .steps import DONE, step
+from .steps import DONE, PORTION, step
 from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
 
 _WORD = 8
@@ -144,6 +144,32 @@ def sample_distinct(trial: int, view: int, uniforms: Any, beta: float, out: int)
         sampling.gather(view, drawn, batch, 0, count, out)
         sampling.weigh(view, drawn, batch, beta, out)
     return count
+
+
+@kernel()
+def draw(trial: int, view: int, drawn: Any, uniforms: Any, count: int, attempt: int, beta: float, out: int) -> int:
+    """Draw slots for the first ``count`` places that ``drawn`` lists, and weigh all B; nothing is copied. A status."""
+    batch = uniforms.size
+    if attempt == 0:
+        sampling.begin(view, drawn, batch, uniforms, 1)
+    else:
+        sampling.redraw(view, drawn, batch, uniforms, count, attempt, 1, 1, 0)
+    for low in range(0, count, PORTION):
+        enter(view)
+        status = sampling.search(view, drawn, batch, low, min(low + PORTION, count))
+        leave(view)
+        if status != DONE:
+            return status
+    sampling.weigh(view, drawn, batch, beta, out)
+    return DONE
+
+
+@kernel()
+def gather(trial: int, view: int, drawn: Any, count: int, out: int) -> int:
+    """Copy the records of the first ``count`` places; list first, and count, those whose record was gone by then."""
+    batch = drawn.size // sampling.DRAWN
+    sampling.gather(view, drawn, batch, 0, count, out)
+    return sampling.changed(view, drawn, batch, count)
 
 
 @kernel()

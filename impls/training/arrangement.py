@@ -1,11 +1,11 @@
 """An arrangement: which processes train a workload, and by what they hand experience and weights over.
 
-``serial`` is one process that does everything serially. In ``apart`` actors are processes of their own, and one
-process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
-ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
-In ``copies`` there are several serial loops, each with an environment and a network, whose weights meet; Dyna-Q has one
-of them, and model workers. In ``nodes`` there are actors and a part of the replay on each of several machines of a Ray
-cluster, and the process that was started learns.
+``serial`` is one process that does everything serially. In ``apart`` actors are processes of their own, and one process
+samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches ahead
+while learners learn, or two do: one for the tree, one for the records. The process that was started is the first
+learner; each further learner is one more process. In ``copies`` there are several serial loops, each with an
+environment and a network, whose weights meet; Dyna-Q has one of them, and model workers. In ``nodes`` there are actors
+and a part of the replay on each of several machines of a Ray cluster, and the process that was started learns.
 """
 
 import re
@@ -58,13 +58,16 @@ UNUSABLE = {
 DYNA = "dyna_q"
 WEIGHTS_EVERY = 10
 """Gradient steps after which a node gets new weights with the next call."""
-_OMITTED = ("model_workers", "cap", "experience", "priorities", "actor_nodes", "batches_a_call")
+_OMITTED = ("model_workers", "cap", "experience", "priorities", "actor_nodes", "batches_a_call", "units")
 _FEW, _MANY = 1024, 1 << 30
 _EXACT = ("exact", "printed")
 _MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default: the first)"
 _EVERY = "gradient steps of a copy between meetings; with --sync server also the word episode"
 _EXPERIENCE = f"records that {DYNA}'s model learns from: samples of the replay, or each once, from a queue"
 _SWEEPING = f"priorities after simulated updates of {DYNA}: kept, or swept to what came before (prioritized sweeping)"
+_UNITS = "processes that keep the replay ahead: one, or two, for the tree and for the records [Zhang2023, Fig. 7]"
+REQUESTS, DATA_QUEUE = 1_024, 200
+"""Batches that queues of units take: of requests, and before the learner [Zhang2023, section VII-A, Pong]."""
 _DIGITS = 10  # from which on nothing has as many records
 
 
@@ -107,6 +110,7 @@ NEEDS = (
     ),
     Need("cluster actor_nodes batches_a_call", "without --arrangement nodes", lambda made, _: made.name == NODES),
     Need("presampled", "with --arrangement nodes, whose calls draw batches ahead", lambda made, _: made.name != NODES),
+    Need("units", "without --arrangement pipelined", lambda made, _: made.name == "pipelined"),
     Need("sync", "without --learners of at least 2", lambda made, _: made.learners > 1 or made.name == COPIES),
     Need("strategy", "without --replay shared", lambda made, _: made.name != COPIES or made.replay != "local"),
     Need("period", "without --sync local", lambda made, _: made.sync == "local"),
@@ -143,7 +147,8 @@ class Arrangement:
     over by ``transport`` (a queue takes ``queue_size`` of them; that of "fill" is moved whole once it is full),
     learners their weights by ``weights``, nodes by calls or a "server". ``ratio`` "kept" holds environment steps
     and gradient steps together, "free" lets both run. ``threads`` are each learner's. ``cores`` are those to run on,
-    all by default.
+    all by default. ``units`` of the replay in pipelined: "one" process, or "two", one for the tree of priorities and
+    one for the records, with queues between them.
 
     Of ``copies`` there are ``processes``, whose weights meet by a ``sync`` of theirs every ``every`` gradient steps (0:
     where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
@@ -179,6 +184,7 @@ class Arrangement:
     priorities: str = text(_SWEEPING, ("kept", "swept"), "kept", option="NAME")
     actor_nodes: int = whole("nodes that act, of --arrangement nodes; 0 are all", 0, 2_048, 0, option="M")
     batches_a_call: int = whole("batches that a call to nodes draws", 1, _FEW, 8, option="G")
+    units: str = text(_UNITS, ("one", "two"), "one", option="N")
     threads: int = whole("threads of each learner; more than 1 may not repeat bit for bit", 1, _FEW, 1, option="N")
 
     def __post_init__(self) -> None:
@@ -263,6 +269,7 @@ class Arrangement:
             yield f"{several}; choose --arrangement apart --learners 2, or another --sync"
         if self.banks > 1:
             yield from self._faults_of_banks(workload)
+        yield from self._faults_of_units(workload)
         actors, steps, size = workload.actors, workload.steps, self.queue_size
         kept = actors.count * actors.environments * actors.local_storage
         if self.transport == "fill" and size + kept > steps:
@@ -310,6 +317,12 @@ class Arrangement:
         if self.members > 1 and self.every > most:
             never = f"every is {self.every:,}, a copy of {workload.steps:,} steps takes about {most:,} gradient steps"
             yield f"weights would never meet: {never}; choose a smaller --every, or more --steps"
+
+    def _faults_of_units(self, workload: Workload) -> Iterator[str]:
+        ahead, most = max(1, workload.replay.presampled), REQUESTS - 2 * self.learners
+        if self.units == "two" and ahead > most:
+            full = f"queues between two units take {REQUESTS:,} batches, and {ahead - most:,} more could be under way"
+            yield f"{full}; choose --presampled of at most {most:,}, fewer --learners, or --units one"
 
     def _faults_of_banks(self, workload: Workload) -> Iterator[str]:
         capacity, part, banks = workload.replay.capacity, workload.actors.local_storage, self.banks

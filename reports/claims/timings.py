@@ -28,7 +28,7 @@ LEAST_FANOUTS, LEAST_SIZES = 7, 3
 """Fewer different K, or sizes of a queue, are no curve."""
 TWINS_OF = {"peer_shared": "peer"}
 """Primitives without A/A twins, with the primitive of the same run that has them."""
-DEFAULTS = {"learner": "torch", "environments": 1, "beside": 0}
+DEFAULTS = {"learner": "torch", "environments": 1, "beside": 0, "units": "one"}
 """Options that some records lack, with the value that they then have."""
 Reals = NDArray[np.float64]
 Names = Sequence[str]
@@ -314,16 +314,22 @@ def compare_states(data: Data) -> Finding | None:
     return Finding(parts, facts, used) if parts else None
 
 
-def compare_keepers(data: Data) -> Finding | None:
-    """Compute how much longer the keeper of tree and records waits than the busiest other process, for each run."""
-    parts, used = [], []
-    for record in pick(data.records.get("training arrangement", ()), {"arrangement": "pipelined"}):
-        waited = dict(record.metrics.get("report", {}).get("waited", {}))
-        if "keeper-0" in waited:
-            more = waited.pop("keeper-0") - min(waited.values())
-            parts.append(Part.exact(f"{record.options['workload']}, B = {record.batch}", more))
-            used.append(record)
-    return Finding(parts, {"runs": len(used)}, used) if used else None
+def compare_units(data: Data, **given: Any) -> Finding | None:
+    """Compute the ratios of ``compute_ratios``; facts tell which share of the time each kind of process waited.
+
+    The finding lacks parts where a run had more processes than cores: there two units have to share what one has.
+    """
+    found = compute_ratios(data, "training arrangement", **given)
+    shares: dict[str, list[float]] = defaultdict(list)
+    is_crowded = False
+    for record in found.used if found else ():
+        waited = record.metrics.get("report", {}).get("waited", {})
+        is_crowded |= len(waited) > record.machine.get("cores", 1)
+        for name, share in waited.items():
+            units = f"units {get_value(record, 'units')}: {name.partition('-')[0]} waited, share of the time"
+            shares[units].append(share)
+    means = {name: sum(own) / len(own) for name, own in shares.items()}
+    return found and replace(found, facts={**found.facts, **means}, lacks_parts=is_crowded)
 
 
 @dataclass(frozen=True)

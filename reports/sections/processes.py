@@ -29,7 +29,7 @@ PRINTED = {
 def select_rates(data: Data, op: str = "rate") -> pd.DataFrame:
     """Select the runs of every arrangement that keep the ratio of steps, by default their gradient steps."""
     rows = data.query(f"primitive == 'training arrangement' and op == {op!r} and o_ratio == 'kept' and {USUAL}")
-    return data.nearest(lack(rows, "o_identity"))
+    return data.nearest(lack(rows, "o_identity", "o_units"))
 
 
 def select_best(data: Data) -> pd.DataFrame:

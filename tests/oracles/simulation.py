@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from dse.solver.queues import ACTORS, Network, Visit, draw_factors
+from dse.solver.queues import ACTORS, UNITS, Network, Visit, draw_factors
 from dse.stats import batch_means
 
 
@@ -48,6 +48,8 @@ class _Play:
         if self.network.actors:
             turns = self._box()
             self.world.process(self._worker(None, self.network.actors, [turns, *self.doors.get(ACTORS, [])]))
+        self.units = {unit: simpy.Container(self.world, 1, 1) for unit in UNITS.values()}
+        self.queues = {part: simpy.Container(self.world, most) for part, most in self.network.queues.items()}
         for _ in range(self.under_way):
             self.world.process(self._batch(turns, done))
 
@@ -81,8 +83,19 @@ class _Play:
         while True:
             if turns is not None:
                 yield turns.get(1)
+            parts, left = dict(self.network.places) if self.queues else {}, None
             for place, visit in enumerate(self.network.round):
+                if part := parts.get(place):
+                    yield self.queues[part].put(1)
+                    turn = self.units[UNITS[part]].get(1)  # of two that begin at once the first
+                    if left:
+                        left.put(1)
+                    left = self.units[UNITS[part]]
+                    yield turn
+                    self.queues[part].get(1)  # at once: this batch is there
                 yield from self._serve(visit)
                 for box in self.doors.get(place, ()):
                     yield box.put(1)
+            if left:
+                left.put(1)
             done()

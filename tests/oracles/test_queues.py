@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 
 from dse.solver.law import outcome
-from dse.solver.problem import PARTS, Configuration, Flow, Problem
-from dse.solver.queues import Network, Visit, draw_factors, network, run, run_configuration
+from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Problem, ProblemError
+from dse.solver.queues import Network, Visit, draw_factors, network, run, run_configuration, watch_queues
 from tests.oracles.simulation import simulated_hz
 from tests.solver_cases import hop, option
 from tests.unit.test_presampling import random_case
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_quick_run_is_as_fast_as_a_thorough_one(seed):
+@pytest.mark.parametrize(("seed", "data_queue"), [(seed, max(0, seed // 5 - 3)) for seed in range(30)])
+def test_a_quick_run_is_as_fast_as_a_thorough_one(seed, data_queue):
     problem, configuration = random_case(np.random.default_rng(seed))
-    loop, depth = network(problem, configuration), configuration.depth
+    loop = dataclasses.replace(network(problem, configuration), data_queue=data_queue)
+    depth = configuration.depth + 2 * data_queue
     exact = run(loop, depth, 0.0, 400)
     assert exact.hz == pytest.approx(simulated_hz(loop, depth, 0.0, 400), rel=0.01)
     noisy = run(loop, depth, 1.0, 2000, seed)
@@ -64,6 +65,19 @@ def test_a_batch_passes_transfers_before_what_waits_for_them_and_slower_parts_fo
         (*before, Visit("to", 0.5), *after), Visit("cpu.actors", 1.0), ((3, (weights,)),)
     )
     assert network(problem, chosen, actors=False) == Network((*before, *after))
+
+
+def test_queues_hold_up_nothing_until_more_batches_go_round_than_they_take():
+    """Sampling and storage are quick, so that all batches but the learner's wait before it: as many as it takes."""
+    visits = tuple(Visit(part, 1.0 if part == "learner" else 1e-3) for part in LOOP)
+    free = Network(visits, places=tuple(enumerate(LOOP)))
+    bounded = dataclasses.replace(free, data_queue=5)
+    for depth, full in ((0, False), (5, False), (6, True), (40, True)):
+        length, waited = watch_queues(bounded, depth, 0.0, 400)["learner"]
+        assert ((waited > 0), length) == (full, pytest.approx(min(depth, 5), rel=0.05))
+        assert run(bounded, depth, 0.0, 200).hz == pytest.approx(run(free, depth, 0.0, 200).hz, rel=1e-2)
+    with pytest.raises(ProblemError, match="queue that is full"):
+        watch_queues(bounded, 3_000, 0.0, 10)
 
 
 def test_drawn_factors_have_the_deviation_that_is_asked_for():

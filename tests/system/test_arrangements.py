@@ -158,14 +158,15 @@ def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):
 def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_path, monkeypatch, capsys):
     words = ("--workload", "cartpole_dqn", "--intervals", "8")
     code, first, ran = measure(monkeypatch, tmp_path, capsys, *words, faulty=("pipelined",))
-    assert (code, first["cells"], len(ran)) == (1, 12, 12 + 1)  # and the twin of the first
-    assert first["measured_by_status"] == {"ok": 8, "failed": 4}
+    assert (code, first["cells"], len(ran)) == (1, 16, 16 + 1)  # and the twin of the first
+    assert first["measured_by_status"] == {"ok": 8, "failed": 8}
     assert first["aa_pairs"] == 1
     assert {row["arrangement"] for row in first["rates"]} == {"serial", "apart"}
     code, second, ran = measure(monkeypatch, tmp_path, capsys, *words)
     assert (code, second["found_done"], {*ran}) == (0, 8, {"pipelined"})
     code, third, ran = measure(monkeypatch, tmp_path, capsys, *words)
-    assert (third["found_done"], ran) == (12, [])
+    assert (third["found_done"], ran) == (16, [])
+    assert {row["arrangement"] for row in third["rates"]} == {*arranged.DEPTHS}
 
 
 # The kept ratio

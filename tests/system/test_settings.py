@@ -16,6 +16,8 @@ cartpole_dqn --steps=99 -> 1,000 99 --steps learning_starts
 cartpole_dqn --transport=queue -> --transport changes nothing --arrangement apart pipelined
 cartpole_dqn --arrangement=apart --period=5 -> --period changes nothing --sync local
 cartpole_dqn --arrangement=apart --learners=2 --sync=local --weights-of-banks=exact -> --weights-of-banks --banks 2
+cartpole_dqn --arrangement=apart --units=two -> --units changes nothing --arrangement pipelined
+cartpole_dqn --arrangement=pipelined --units=two --presampled=1023 -> 1,024 --presampled 1,022 --learners --units
 cartpole_dqn --arrangement=copies --shards=2 -> --shards changes nothing --sync server
 cartpole_dqn --actor-nodes=2 -> --actor-nodes changes nothing --arrangement nodes
 cartpole_dqn --arrangement=nodes --transport=queue -> --transport changes nothing --arrangement apart

@@ -186,7 +186,10 @@ def test_weights_arrive_as_they_were_published_and_once(name):
 
 @pytest.mark.parametrize(
     ("name", "kind", "weights"),
-    [slow(*row) for row in zip(itertools.cycle(("pipelined", "apart")), TRANSPORTS, itertools.cycle(WEIGHTS))],
+    [
+        slow(*row)
+        for row in zip(itertools.cycle(("pipelined", "two units", "apart")), TRANSPORTS, itertools.cycle(WEIGHTS))
+    ],
 )
 def test_a_run_hands_over_by_every_transport(name, kind, weights):
     workload = small(count=2, update_interval=4, steps=100_000)

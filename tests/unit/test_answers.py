@@ -41,6 +41,7 @@ ASKED = (
     "cores --platform u200 --workload pong_dqn --cores 64",
     DEPTH,
     "depth --platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga",
+    "depth --platform u200 --workload pong_dqn --fix arrangement=pipelined --fix learner=gpu --queues 10",
     f"adapt {MACHINE}",
     f"learners {MACHINE}",
     f"learners {SYSTEM} --most 4",

@@ -614,9 +614,19 @@ def test_filled_queues_are_judged_by_table_3(losses, steps, verdicts, found):
     assert [judge_one(name, records, found).verdict for name in names] == verdicts
 
 
-def test_a_keeper_is_told_by_how_much_longer_it_waits_and_judges_no_second_unit(found):
-    waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": 0.6}
-    options = {"arrangement": "pipelined", "workload": "w"}
-    record = time_cell(1.0, "training arrangement", options=options, metrics={"report": {"waited": waited}})
-    judged = judge_one("zhang2023.two_units", [record], found)
-    assert (judged.verdict, "0.4;" in judged.evidence) == (UNTESTED, True)
+@pytest.mark.parametrize(
+    ("two_seconds", "cores", "verdict"),
+    [(0.5, 4, "confirmed"), (2.0, 4, "refuted"), (1.001, 4, UNTESTED), (0.5, 3, UNTESTED), (None, 4, UNTESTED)],
+)
+def test_two_units_are_judged_by_one_keeper_where_each_has_a_core(two_seconds, cores, verdict, found):
+    records = []
+    for units, seconds, names in (("one", 1.0, ["keeper"]), ("two", two_seconds, ["tree", "storage"])):
+        waited = {f"{name}-0": 0.25 for name in ("learner", "actor", *names)}
+        options = {"arrangement": "pipelined", "workload": "w", "ratio": "kept", "learners": 1, "update_interval": 1}
+        options |= {"actors": 1, "environments": 8} | ({"units": units} if units == "two" else {})
+        if seconds:
+            told = {"metrics": {"report": {"waited": waited}}, "machine": {"cores": cores, "key": "0123456789"}}
+            ends = {"low_seconds": 0.98 * seconds, "high_seconds": 1.02 * seconds}
+            records.append(time_cell(seconds, "training arrangement", "rate", options=options, **told, **ends))
+    judged = judge_one("zhang2023.two_units", records, found)
+    assert (judged.verdict, "units two: storage waited" in judged.evidence) == (verdict, two_seconds is not None)

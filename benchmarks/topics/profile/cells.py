@@ -118,7 +118,7 @@ def options_of_run(workload: Workload, arrangement: Arrangement, learner: str, *
         "environments": workload.actors.environments, "presampled": workload.replay.presampled,
         "update_interval": workload.learner.update_interval, "batch": workload.learner.batch,
         "learner": learner, "policy": learner, **{name: getattr(arrangement, name) for name in names},
-        **shape,
+        **shape, **({"units": arrangement.units} if arrangement.units != "one" else {}),
     }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def shape_run(workload: Workload, options: Mapping[str, Any]) -> tuple[Workload,
         "learner": {name: options[name] for name in ("update_interval", "batch")},
         "replay": {"presampled": options["presampled"]},
     }
-    names = (*SEVERAL, "strategy", "transport", "weights", "ratio")
+    names = (*SEVERAL, "strategy", "transport", "weights", "ratio", "units")
     named = {name: options[name] for name in names if name in options}
     return change_tables(workload, tables), Arrangement(name=options["arrangement"], **named)
 

@@ -7,7 +7,7 @@ longer than the busiest side: the rest is hand-over.
     rate            a gradient step of the run, all in: its period
     learner step    the learner's own work a gradient step; in apart it samples and updates priorities too
     actor turn      an actor's own work a turn of E environments
-    keeper step     the replay manager's own work a batch, in pipelined
+    keeper step     the replay manager's own work a batch, in pipelined; with two units tree step and storage step
     actor period    a turn of an actor, all in
     learner alone   a gradient step, all in, while the actors rest
     actor alone     a turn of an actor, all in, while the learner rests
@@ -29,7 +29,8 @@ from .parts import World
 
 PRIMITIVE = "training arrangement"
 ARRANGEMENTS = ("apart", "pipelined")
-PARTS = {"learner": "learner step", "actor": "actor turn", "keeper": "keeper step"}  # by the kind of process
+KINDS = ("learner", "actor", "keeper", "tree", "storage")  # of processes
+PARTS = {kind: f"{kind} {'turn' if kind == 'actor' else 'step'}" for kind in KINDS}
 WINDOWS = 11
 LEAST_STEPS = 2  # gradient steps of a window
 WARM_STEPS = 20
@@ -150,7 +151,7 @@ class _Reading:
                 known.setdefault("rate", []).append(elapsed / steps)
             change = self._board.rows - before
             for kind, op in PARTS.items():
-                rows = self._rows[kind]
+                rows = self._rows.get(kind, [])
                 turns, busy = (int(change[rows, word].sum()) for word in (self._row.TURNS, self._row.BUSY))
                 if turns:
                     known.setdefault(op, []).append(busy * 1e-9 / turns)

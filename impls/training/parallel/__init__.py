@@ -15,6 +15,6 @@ One step of ``apart`` goes through these modules:
 
 ``board`` has what the processes share, on ``counter``'s kernels; ``node`` is one machine's part of a run without its
 learner; ``children`` starts, watches, pauses and ends processes. ``prefetcher`` is the process named "keeper" in
-reports, ``testing`` the process that evaluates, ``drawing`` what a process that draws does, ``changing`` a loop whose
-actors and batch change while it trains.
+reports, ``units`` the tree and the storage in its place, ``testing`` the process that evaluates, ``drawing`` what a
+process that draws does, ``changing`` a loop whose actors and batch change while it trains.
 """

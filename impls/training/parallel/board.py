@@ -324,11 +324,10 @@ class Board(SharedArrays):
 
 
 def processes_of(workload: Workload, arrangement: Arrangement) -> dict[str, range]:
-    """The row of every process on the board: learners first, of which the parent is number 0, actors, the keeper."""
-    learners, actors = arrangement.learners, workload.actors.count
-    keepers = int(arrangement.name == "pipelined")
-    return {
-        "learner": range(learners),
-        "actor": range(learners, learners + actors),
-        "keeper": range(learners + actors, learners + actors + keepers),
-    }
+    """The row of every process on the board: learners first, of which the parent is number 0, actors, then who keeps
+    the replay: a keeper, or the two units."""
+    learners, last = arrangement.learners, arrangement.learners + workload.actors.count
+    rows = {"learner": range(learners), "actor": range(learners, last)}
+    if arrangement.units == "two":
+        return rows | {"tree": range(last, last + 1), "storage": range(last + 1, last + 2)}
+    return rows | {"keeper": range(last, last + (arrangement.name == "pipelined"))}

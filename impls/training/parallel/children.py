@@ -36,6 +36,7 @@ _LIFE = 1_000_003  # between the epochs of two lives of an actor
 _START_SECONDS, _END_SECONDS = 180.0, 10.0
 _LOOK_SECONDS, _LATE_SECONDS = 0.2, 2.0
 _HURRY_SECONDS = 4.0
+_RECEIVERS = ("keeper", "tree", "storage", "shard")  # which rest last
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -146,6 +147,8 @@ class Children:
                 self._children[place] = child if why else self._restart(child)
             else:
                 why = f"was ended from outside (exit code {child.process.exitcode})"
+                if child.start.transport.is_polled and child.kind in _RECEIVERS:
+                    why += ", and records that actors had sent it and it had not stored are lost"
             if why:
                 self._fail(child, f"{child.kind} {child.start.number} {why}")
 
@@ -229,10 +232,10 @@ class Children:
         self._look_after()  # for who was killed a moment ago counts as at rest, and is a failure
 
     def _kill_restless(self, seconds: float) -> None:
-        """Kill the children that do not rest: the stopped ones first, keepers and shards last, as they rest last."""
+        """Kill the children that do not rest: the stopped ones first, those who receive last, as they rest last."""
         restless = [child for child in self._children if not self._rests(child)]
         stopped = [child for child in restless if _is_stopped(child)]
-        for child in stopped or [one for one in restless if one.kind not in ("keeper", "shard")] or restless:
+        for child in stopped or [one for one in restless if one.kind not in _RECEIVERS] or restless:
             child.process.kill()
             child.process.join()
             self._fail(child, f"{child.kind} {child.start.number} {_restless(seconds)}")

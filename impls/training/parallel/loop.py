@@ -91,10 +91,12 @@ class ParallelLoop(ActorNode, Loop):
         ``stale_weights`` and ``stale_batches``, gradient steps by which actors' weights and learners' batches were
         behind, and ``stale_gradients``, those of other learners that ended during a step, {mean, most}; by process
         ``waited`` (share of the seconds), ``turns`` (of actors turns, of learners gradient steps, of keepers batches)
-        and ``cores``; ``busy_seconds`` of a turn by kind of process, and ``restarts``.
+        and ``cores``; ``busy_seconds`` of a turn by kind of process, and ``restarts``. Of two units also
+        ``drawn_again``, records that were overwritten before they were copied, for which others were drawn.
         """
         actors, learners = (list(self._rows[kind]) for kind in ("actor", "learner"))
         return super().report() | {
+            **({"drawn_again": int(self._slots.ever_lost.sum())} if self._slots and self._slots.has_units else {}),
             "lead": int(np.max(self.board.rows[actors, Row.LEAD], initial=0)),
             "lag": int(np.max(self.board.rows[learners, Row.LEAD], initial=0)),
             "stale_weights": measure_lag(self.board, actors),

@@ -8,7 +8,8 @@ import os
 import resource
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from ... import replay as replays
@@ -26,8 +27,9 @@ from .acting import act
 from .batches import Slots, slots_of
 from .board import Board, Counter, Row, processes_of
 from .children import Children, Start, share_of_cores
-from .prefetcher import run_prefetcher
-from .transports import RecordTransport
+from .prefetcher import Prefetcher, run_prefetcher
+from .transports import RecordTransport, Shared
+from .units import StorageUnit, TreeUnit
 
 SPIN_MICROSECONDS = 200.0  # that a process looks before it sleeps, where each has a core
 _BY_THREADS = ("learner", "copy", "model")
@@ -210,9 +212,12 @@ class ActorNode(Node):
             self._children.is_drained = lambda: self._transport.is_drained(self.buffer)
 
     def _begin_prefetcher(self) -> None:
-        """Start the process that samples batches ahead, in a pipelined run."""
-        for number, row in enumerate(self._rows["keeper"]):
-            self._children.begin("keeper", run_prefetcher, self._start(number, row))
+        """Start the process that samples batches ahead, or the two units that do, in a pipelined run."""
+        for name, kind in {"keeper": Prefetcher, "tree": TreeUnit, "storage": StorageUnit}.items():
+            for number, row in enumerate(self._rows.get(name, ())):
+                start = self._start(number, row)
+                start = replace(start, transport=Shared()) if name == "tree" else start
+                self._children.begin(name, partial(run_prefetcher, kind=kind), start)
 
     def begin_actors(self) -> None:
         """Start one process for each actor of the workload."""

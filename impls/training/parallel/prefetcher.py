@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from ...replay import Replay
+from ...replay import Outputs, Replay
 from .. import clock
 from ..actor import TRAINING, beta_at
 from ..errors import TrainingError
@@ -17,11 +17,14 @@ from .transports import drain
 _POLL_NANOSECONDS = 100_000  # between looks for records that come by messages
 
 
-def run_prefetcher(start: Start) -> None:
-    """Keep the replay until the run is over, which raises Stopped. TrainingError when training has diverged."""
+def run_prefetcher(start: Start, kind: "type[Prefetcher] | None" = None) -> None:
+    """Keep the replay until the run is over, which raises Stopped; ``kind`` keeps a part of it.
+
+    TrainingError when training has diverged.
+    """
     board, replay = start.attached()
     assert replay is not None  # the parent shares it
-    prefetcher = Prefetcher(start, board, replay)
+    prefetcher = (kind or Prefetcher)(start, board, replay)
     actors = processes_of(start.workload, start.arrangement)["actor"]
     while True:
         if drain(start.transport, replay, board, actors):
@@ -96,8 +99,14 @@ class Prefetcher:
             return False
         out = self.slots.outputs[ticket % self.slots.count]
         updates = self._board.value(Counter.UPDATES)
-        if sample(self._replay, out, beta_at(self._workload, steps), self._rng, self._board) is None:
+        if not self._fill(ticket, out, beta_at(self._workload, steps), updates):
+            return False
+        self._sampled += 1
+        return True
+
+    def _fill(self, ticket: int, out: Outputs, beta: float, updates: int) -> bool:
+        """Sample the batch of a ticket, and hand it out; False without records."""
+        if sample(self._replay, out, beta, self._rng, self._board) is None:
             return False
         self.slots.release_batch(ticket, updates)
-        self._sampled += 1
         return True
