@@ -18,14 +18,17 @@ _BEST = ("contestant", "fanout", "threads", "status", "median_seconds", "low_sec
 def compare_fastest(found: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a row for each operation and size that was timed: its fastest, and the next of another implementation.
 
-    Of parts of training each is a row. Seconds are of one call. ``options``: those in which records differ.
-    ``slower``: the next's median divided by the fastest's, minus 1; None where nothing else did the same.
+    Of a tree alone, each number of threads and each of its options has rows. Of parts of training each is a row.
+    Seconds are of one call. ``options``: those in which records differ. ``slower``: the next's median divided by the
+    fastest's, minus 1; None where nothing else did the same.
     """
     timed = [record for record in found if record.source == "measured" and record.median_seconds is not None]
     differing = _differing(record.options for record in timed)
+    has_rivals = len({record.contestant for record in timed}) > 1
     asked: dict[tuple[Any, ...], list[Record]] = {}
     for record in timed:
-        alone = record.primitive if record.primitive in RIVALS else record.cell
+        own = None if has_rivals else (record.threads, repr(sorted(record.options.items())))
+        alone = (record.primitive, own) if record.primitive in RIVALS else record.cell
         asked.setdefault((*(getattr(record, name) for name in _HEAD), alone), []).append(record)
     rows = []
     for where, own in asked.items():

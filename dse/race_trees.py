@@ -2,7 +2,8 @@
 
 What is raced takes steps of training: a sample of B leaves, R updates of B leaves, and updates of one leaf, on inputs
 that change from call to call. A race is a record, which answers the same question until the code, a version or the
-machine changes. What drifts (``propagate="delta"``) races against the choice, and is not the choice unless asked for.
+machine changes. What drifts (``propagate="delta"`` or ``"atomic"``) races against the choice, and is not the choice
+unless asked for.
 """
 
 import contextlib
@@ -41,8 +42,9 @@ from .tree import Recommendation, answer, bytes_of, check, keep_fitting, unusual
 Progress = Callable[[float, int], None]
 FILE = "races.jsonl"
 FANOUTS = (4, 8, 16, 32, 64)
-AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta")}
-DRIFTS = ("propagate", "delta")
+AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta", "atomic")}
+ATOMIC = ("propagate", "atomic")
+DRIFTS = {("propagate", "delta"), ATOMIC}
 SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
 PATIENCE_SECONDS = 60.0  # and those of a race: for who races here and shows no sign of life
 SHARE = 0.8  # of the seconds, for the race of what does not drift
@@ -94,7 +96,7 @@ def find_tree(
     admits trees that do not check their input (``validate=False``).
 
     ``race``: decide on this machine in at most so many ``seconds`` (default: 5, or 15 with ``cold`` caches), unless the
-    question was raced before and not ``again``; ``allow_drift`` admits ``propagate="delta"`` as the choice.
+    question was raced before and not ``again``; ``allow_drift`` admits sums that drift as the choice.
     ``progress`` is told (seconds spent, candidates left). ``results``: the folder of records, which then keeps races
     too (default: records of the folder ``results``, races of the user's cache; "": no records, races of the cache).
     RecordError if the results cannot answer; ValueError for a question out of bounds.
@@ -216,7 +218,8 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
         shapes = itertools.product(FANOUTS if kind.uses_fanout else [DEFAULT], counts if kind.threaded else [1], *axes)
         for fanout, threads, *options in shapes:
             plain = kind.runs_as(question.capacity, question.batch, fanout, threads, dict(options))
-            found.add(Configuration(name, plain[0], plain[1], tuple(sorted(plain[2].items()))))
+            if plain[1] > 1 or ATOMIC not in plain[2].items():  # a thread alone adds the same without atomics
+                found.add(Configuration(name, plain[0], plain[1], tuple(sorted(plain[2].items()))))
     able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free", _bytes_beside(question))
     is_default = [Configuration(name, DEFAULT, 1) for name in impls.names()].__contains__
     able.sort(key=lambda tree: (not is_default(tree), tree.threads, bytes_of(tree, question)))
@@ -231,7 +234,8 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
     times = {tree: time for tree in able if (time := table.step(dataclasses.replace(tree, threads=1), question))}
     least = {tree: time.seconds / math.exp(stats.Z * time.own_sigma) / tree.threads for tree, time in times.items()}
     most = HOPELESS * min((time.seconds for time in times.values()), default=math.inf)
-    surest = sorted((tree for tree in able if DRIFTS not in tree.options), key=lambda tree: least.get(tree, 0.0))[:2]
+    exact = [tree for tree in able if DRIFTS.isdisjoint(tree.options)]
+    surest = sorted(exact, key=lambda tree: least.get(tree, 0.0))[:2]
     kept = [tree for tree in able if tree in surest or least.get(tree, 0.0) <= most]
     return kept, {"candidates": len(able), "excluded": len(able) - len(kept), "prior": table.machine_key}
 
@@ -278,7 +282,7 @@ def _run(
 
     small = min(question.capacity, SMALL)
     compiler.expect((_make(tree, small, question.dtype) for tree in able), question.batch)
-    drifting = [] if terms["allow_drift"] else [tree for tree in able if DRIFTS in tree.options]
+    drifting = [] if terms["allow_drift"] else [tree for tree in able if not DRIFTS.isdisjoint(tree.options)]
     exact = [tree for tree in able if tree not in drifting]
     if len(exact) < 2:
         raise ValueError(f"a race needs at least 2 trees that can be made here, not {len(exact)}; ask with --no-race")
@@ -286,7 +290,7 @@ def _run(
     rows = _rows(first, steps)
     outcome: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": rows}
     exact = [configuration_of(row) for row in outcome["rows"]]
-    as_exact = {tree: tuple(option for option in tree.options if option != DRIFTS) for tree in drifting}
+    as_exact = {tree: tuple(option for option in tree.options if option not in DRIFTS) for tree in drifting}
     # What is hopeless without drift is so with it.
     drifting = [tree for tree in drifting if dataclasses.replace(tree, options=as_exact[tree]) in exact]
     if drifting and first.ending != "interrupted":

@@ -132,7 +132,7 @@ def add_to(commands: Any) -> None:
     add("--cold", action="store_true", help=cold)
     add("--seconds", type=float, metavar="S", help="seconds of racing at most (default: 5, with --cold 15)")
     add("--again", action="store_true", help="race anew, though a race is kept that answers")
-    add("--allow-drift", action="store_true", help="admit propagate=delta, whose sums drift, as the choice")
+    add("--allow-drift", action="store_true", help="admit propagate=delta or atomic, whose sums drift, as the choice")
     add("--no-race", action="store_true", help="answer from records alone")
     system = "--platform u200 --workload hopper_ddpg"
     summary, about = "why another mapping loses, ties or does not fit", "Why does another mapping lose, tie or not fit?"

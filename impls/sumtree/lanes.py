@@ -274,6 +274,12 @@ def atomic_add(builder: Any, address: Any, value: Any) -> Any:
     return builder.atomic_rmw("add", pointer_to(builder, address, _I64), value, "seq_cst")
 
 
+@instruction(types.none(types.int64, types.float64))
+def atomic_add_real(builder: Any, address: Any, value: Any) -> None:
+    """Add to the float64 at an address, at once for every thread; it orders no other reads and writes."""
+    builder.atomic_rmw("fadd", pointer_to(builder, address, _F64), value, "monotonic")
+
+
 @instruction(types.int64(types.int64, types.int64))
 def atomic_or(builder: Any, address: Any, value: Any) -> Any:
     """Set bits of the int64 at an address, at once for every thread; returns the previous value."""

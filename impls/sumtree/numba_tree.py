@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numba
 
     from . import direct_calls, numba_turns
-    from .kernels import auditing, header, lending, searching, updating
+    from .kernels import adding, auditing, header, lending, searching, updating
 
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -51,11 +51,11 @@ _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the inte
 def _load() -> None:
     """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
     global numba, direct_calls, numba_turns  # noqa: PLW0603  # as if imported above
-    global auditing, header, lending, searching, updating  # noqa: PLW0603
+    global adding, auditing, header, lending, searching, updating  # noqa: PLW0603
     numba = import_numba()
 
     from . import direct_calls, numba_turns  # noqa: PLC0415
-    from .kernels import auditing, header, lending, searching, updating  # noqa: PLC0415
+    from .kernels import adding, auditing, header, lending, searching, updating  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -66,15 +66,17 @@ class NumbaTree(SumTree):
     * ``layout="prefix"`` (default: fastest to sample) keeps in-group prefix sums next to the sums; ``"plain"`` keeps
       sums only and scans them in registers: faster to update, slower to sample.
     * ``propagate="recompute"`` (default: exact, and for batches also the faster one) sums each touched group once a
-      batch; ``"delta"``, the method of [Zhang2021] and [Zhang2023], adds each leaf's change to its ancestors and
-      drifts by rounding.
+      batch; ``"delta"``, the method of [Zhang2021], adds each leaf's change to its ancestors and drifts by rounding;
+      ``"atomic"`` does so by ``threads`` at once, the method of [Zhang2023, Alg. 2], and smaller batches as "delta".
     * ``aligned=False`` shifts every level by one element, so that groups straddle cache lines; None and True align
       them.
 
     ``threads`` share the search of a batch of at least 8,192, a chunk of 512 at a time: the calling thread, and threads
     of this process that sleep between two calls. Who is late, because its core is busy, has its chunk taken back; where
     sharing was slower in the last calls, the calling thread is alone but for one call in 50. An update runs on the
-    calling thread, because its bottleneck is the same cache lines on every thread.
+    calling thread, because its bottleneck is the same cache lines on every thread; by ``propagate="atomic"`` it is
+    shared as a search is, but that the calling thread sets all leaves, renews minima and prefix sums, and waits for the
+    chunks that others have begun.
 
     Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
     take turns. Of batches that ``threads`` share one at a time is shared, and the others run on their calling threads.
@@ -104,7 +106,7 @@ class NumbaTree(SumTree):
         vars(self).clear()  # of a tree made anew: entries of kernels with the addresses of its memory before
         if hasattr(self, "_direct"):
             del self._direct
-        self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        self._propagate = one_of("propagate", propagate, ("recompute", "delta", "atomic"))
         self._layout = one_of("layout", layout, ("prefix", "plain"))
         self._aligned = one_of("aligned", aligned, (None, True, False))
         super().__init__(capacity, **common)
@@ -137,7 +139,8 @@ class NumbaTree(SumTree):
         self._address = int(words.ctypes.data)
         self._words, self._root_word = words.data, self._root.data  # read faster than arrays
         self._minimum_word = self._minima[-1].data if self._minima else None
-        self._kernel_turns, self._sharing = numba_turns.KernelTurns(words), numba_turns.Sharing()
+        self._kernel_turns = numba_turns.KernelTurns(words)
+        self._sharing, self._update_sharing = numba_turns.Sharing(), numba_turns.Sharing()
         direct_calls.open_class(type(self))
 
     @classmethod
@@ -147,7 +150,8 @@ class NumbaTree(SumTree):
 
     @classmethod
     def threads_used(cls, batch: int, threads: int) -> int:
-        """Each searches a chunk at least; a batch above ``most_shared`` is the calling thread's, as a small one is."""
+        """Each searches a chunk at least, or adds its changes by atomics; a batch above ``most_shared`` is the calling
+        thread's, as a small one is."""
         return min(threads, batch // _CHUNK) if cls.least_shared <= batch <= cls.most_shared else 1
 
     @classmethod
@@ -158,6 +162,8 @@ class NumbaTree(SumTree):
         idle = {"aligned"} if own.get("aligned") else set()  # None aligns wherever True does
         if capacity <= fanout:
             idle.add("layout")  # which is of levels between the leaves and the root
+        if own.get("propagate") == "atomic" and batch < cls.least_shared:
+            own["propagate"] = "delta"
         return fanout, threads, {name: value for name, value in own.items() if name not in idle}
 
     @classmethod
@@ -196,7 +202,8 @@ class NumbaTree(SumTree):
     def step_kernels(self, batch: int) -> set[tuple[Any, ...]]:
         """What tells apart the kernels that fill this tree and take steps of a batch."""
         shared = ("shared", "help") if self.threads_used(batch, self._threads) > 1 else ()
-        names = ("audit", "search", self._propagate, *shared)
+        alone = ("delta", "help update") if self._propagate == "atomic" and batch >= self.least_shared else ()
+        names = ("audit", "search", self._propagate, *alone, *shared)
         return {(name, self._dtype, self._group, self._layout) for name in names}
 
     _search_kernel = AtFirstUse(lambda tree: tree._compiled(searching.search, "rbip"))
@@ -212,8 +219,15 @@ class NumbaTree(SumTree):
 
     @AtFirstUse
     def _update_kernel(self) -> Callable[..., int]:
-        kernel = updating.update_by_recompute if self._propagate == "recompute" else updating.update_by_delta
+        kernel = updating.update if self._propagate == "recompute" else adding.update
         return functools.partial(self._compiled(kernel, "firi", minima=True), self._max_priority)
+
+    @AtFirstUse
+    def _atomic_kernel(self) -> Callable[..., int]:
+        kernel = self._compiled(adding.update_with_help, "fniri", minima=True)
+        return functools.partial(kernel, self._max_priority)
+
+    _help_update_kernel = AtFirstUse(lambda tree: tree._compiled(adding.help_update, "nni"))
 
     # Kernels take turns by themselves, one turn for the whole of a call, so that no other turn is needed here.
 
@@ -329,31 +343,33 @@ class NumbaTree(SumTree):
         """Leaves ``[B]`` and their priorities for uniforms or prefix values; None if the kernel refused one of them."""
         batch = values.size
         indices, priorities = _empty(batch, _INT64), _empty(batch, self._dtype)
+        kernel, arguments = self._search_kernel, (values, uniform, indices, priorities)
         if self._threads > 1 and batch >= self.least_shared:
-            status = self._search_shared(values, uniform, indices, priorities)
+            kernels = self._shared_search_kernel, self._help_kernel
+            status = self._share(batch, self._sharing, numba_turns.helpers.search, kernels, kernel, arguments)
         else:
-            status = self._search_kernel(values, uniform, indices, priorities)
+            status = kernel(*arguments)
         if status == header.BUSY:
-            status = self._wait(self._search_kernel, values, uniform, indices, priorities)
+            status = self._wait(kernel, *arguments)
         if status == header.DONE:
             return indices, priorities
         if status == header.EMPTY:
             if uniform and self._validate:
                 uniform_batch(values)  # a bad value anywhere in the batch comes first
             # Under "recompute" the sums were 0; their present values are of no interest.
-            raise RuntimeError(nothing_to_sample(self._total() if self._propagate == "delta" else 0.0))
+            raise RuntimeError(nothing_to_sample(0.0 if self._propagate == "recompute" else self._total()))
         return None
 
-    def _search_shared(self, *batch: Any) -> int:
-        """The status of a search that helpers take part in, where the last such calls say that it pays."""
-        search, help_search, sharing, size = self._shared_search_kernel, self._help_kernel, self._sharing, len(batch[0])
-        began, shared, status = time.perf_counter(), sharing.is_worth_it(), header.BUSY
-        if shared:
-            count = self.threads_used(size, self._threads) - 1
-            status = numba_turns.helpers.search(count, self, search, help_search, *batch)
+    def _share(
+        self, batch: int, sharing: Any, share: Any, kernels: Any, alone: Callable[..., int], arguments: Any
+    ) -> int:
+        """The status of a call that helpers take part in, where the last such calls say that it pays."""
+        began, status = time.perf_counter(), header.BUSY
+        if shared := sharing.is_worth_it():
+            status = share(self.threads_used(batch, self._threads) - 1, self, *kernels, *arguments)
         if status == header.BUSY:
-            status = self._search_kernel(*batch)
-        sharing.add(shared, (time.perf_counter() - began) / size)
+            status = alone(*arguments)
+        sharing.add(shared, (time.perf_counter() - began) / batch)
         return status
 
     def _search_left(self, values: Reals) -> Indices | None:
@@ -372,13 +388,20 @@ class NumbaTree(SumTree):
 
     def _write(self, indices: Indices, priorities: Reals) -> bool:
         """Whether the batch was written; False, with nothing written, if the kernel refused a value."""
-        scratch = self._scratch
-        status = self._update_kernel(indices, priorities, scratch)
-        if status == header.CRAMPED:
-            scratch = self._scratch = _empty(2 * header.SCRATCH * indices.size, _INT64)
-            status = self._update_kernel(indices, priorities, scratch)
+        batch, scratch = indices.size, self._scratch
+        if scratch.size < header.SCRATCH * batch:
+            scratch = self._scratch = _empty(2 * header.SCRATCH * batch, _INT64)
+        arguments = indices, priorities, scratch
+        if self._propagate == "atomic" and batch >= self.least_shared:
+            room = np.zeros(searching.room_of(1), _INT64)
+            kernel: Callable[..., int] = functools.partial(self._atomic_kernel, int(room.ctypes.data))
+            kernels = self._atomic_kernel, self._threads > 1 and self._help_update_kernel
+            status = self._share(batch, self._update_sharing, numba_turns.helpers.update, kernels, kernel, arguments)
+        else:
+            kernel = self._update_kernel
+            status = kernel(*arguments)
         if status == header.BUSY:
-            status = self._wait(self._update_kernel, indices, priorities, scratch)
+            status = self._wait(kernel, *arguments)
         return status == header.DONE
 
     def _get(self, indices: Indices) -> Priorities:

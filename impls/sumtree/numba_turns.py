@@ -1,4 +1,4 @@
-"""Turns of compiled trees among threads and forks, and the threads that help to search."""
+"""Turns of compiled trees among threads and forks, and the threads that help to search and to update."""
 
 import contextlib
 import functools
@@ -92,7 +92,7 @@ def _turn() -> Callable[..., bool]:
 
 
 class Helper:
-    """A thread of this process that helps to search large batches, and sleeps between two of them."""
+    """A thread of this process that helps with large batches, and sleeps between two of them."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
@@ -132,8 +132,29 @@ class Helpers:
     ) -> int:
         """Search a batch of an ``owner`` of kernels together with ``count`` helpers, into arrays for the answer.
 
-        Returns the status: BUSY where the caller is to search by itself, since others have the helpers, one of them is
-        late from the batch before, no thread can be started, no helper has work, or the tree was changed meanwhile.
+        Returns the status: BUSY where the caller is to search by itself, also since the tree was changed meanwhile.
+        """
+
+        def prepare() -> tuple[Any, Any]:
+            found = self._make_room(values.size, answer[1].dtype)
+            return (values, uniform, *answer, *found), (values, uniform, *found)
+
+        return self._share(count, owner, values.size, search, help_search, prepare)
+
+    def update(
+        self, count: int, owner: object, update: Any, help_update: Any, indices: Any, priorities: Any, scratch: Any
+    ) -> int:
+        """Update a batch of an ``owner`` of kernels together with ``count`` helpers; returns the status, as above."""
+        arguments = (indices, priorities, scratch), (indices.size, scratch)
+        return self._share(count, owner, indices.size, update, help_update, lambda: arguments)
+
+    def _share(
+        self, count: int, owner: object, batch: int, kernel: Any, help_kernel: Any, prepare: Callable[[], Any]
+    ) -> int:
+        """Call a kernel while ``count`` helpers call another; ``prepare`` returns the arguments of both.
+
+        Returns the status: BUSY where the caller is to go alone, since others have the helpers, one of them is late
+        from the batch before, no thread can be started, or the kernel was.
         """
         if not count or not self._turn.acquire(blocking=False):
             return header.BUSY
@@ -141,16 +162,20 @@ class Helpers:
             if self._room[searching.ENDED] < self._asked or not self._has(count):
                 return header.BUSY
             # Invariant: no helper uses the room or the arrays, and so they may be written or replaced.
-            room, found = self._prepared(values.size, answer[1].dtype)
-            address, self._asked = int(room.ctypes.data), count
+            own, theirs = prepare()
+            if len(self._room) < (words := searching.room_of(batch)):
+                self._room = np.zeros(words, np.int64)
+            self._room[0], self._room[searching.ENDED], self._asked = searching.CLOSED_TICKET, 0, count
+            address = int(self._room.ctypes.data)
             for helper in self._all[:count]:
-                helper.ask((owner, room), help_search, address, values, uniform, *found)
-            status: int = search(address, values, uniform, *answer, *found)
+                helper.ask((owner, self._room), help_kernel, address, *theirs)
+            status: int = kernel(address, *own)
             return status
         except BaseException:  # such as Ctrl-C before all were asked, for whom the next call would wait
             _forget_helpers()
             raise
         finally:
+            self._room[0] = abs(searching.CLOSED_TICKET)  # a helper that still waits for its chunks waits no longer
             self._turn.release()
 
     def _has(self, count: int) -> bool:
@@ -165,16 +190,12 @@ class Helpers:
         for helper in self._all:
             helper.ask()
 
-    def _prepared(self, batch: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]]:
-        """(the words that callers share, closed; the helpers' arrays), for at least so large a batch."""
-        words = searching.room_of(batch)
-        if len(self._room) < words:
-            self._room = np.zeros(words, np.int64)
+    def _make_room(self, batch: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+        """Return the helpers' arrays, for at least so large a batch."""
         found = self._found.get(dtype)
         if found is None or len(found[0]) < batch:
             found = self._found[dtype] = np.empty(batch, np.int64), np.empty(batch, dtype)
-        self._room[0], self._room[searching.ENDED] = searching.CLOSED_TICKET, 0
-        return self._room, found
+        return found
 
 
 class Sharing:

@@ -31,8 +31,9 @@ from tests.nursery import Nursery, run_python
 VARIANTS = {
     "numba": [
         {},
-        {"layout": "plain"},
+        {"threads": 2, "propagate": "atomic"},
         {"propagate": "delta"},
+        {"layout": "plain"},
         {"layout": "plain", "propagate": "delta"},
         {"validate": False},
         {"threads": 2},
@@ -103,7 +104,8 @@ def operation(tree, op, seed):
     draws = rng.random(tree.least_shared if tree.threads > 1 else 64)  # a batch that threads share
 
     def update():
-        batch = np.tile(where, rng.choice([1, 1, 1, 40]))  # now and then one that scratch must grow for
+        most = 160 if tree.threads > 1 else 40  # now and then a batch that scratch must grow for, or threads share
+        batch = np.tile(where, rng.choice([1, 1, 1, most]))
         tree.update(batch, np.full(batch.size, rng.choice(WRITTEN)))
 
     def sample():
@@ -821,14 +823,15 @@ def test_a_call_takes_one_turn_for_all_it_does(op, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "op"), [({"propagate": "delta"}, "total"), ({"threads": 2}, "sample"), ({"threads": 2}, "update")]
+    ("options", "op"),
+    [({"propagate": "delta"}, "total"), ({"threads": 2}, "sample"), ({"threads": 2, "propagate": "atomic"}, "update")],
 )
 def test_the_kernels_that_few_calls_take_wait_as_well(options, op):
     tree = filled("numba", 640, options)
     call = {
         "total": tree.total,
         "sample": lambda: tree.sample(np.full(4096, 0.5)),  # a batch that threads share
-        "update": lambda: tree.update(block(640), np.full(64, WRITTEN[0])),
+        "update": lambda: tree.update(np.tile(block(640), 160), np.full(10_240, WRITTEN[0])),  # one that they share
     }[op]
     call()
     with someone_inside(tree, "update"):

@@ -106,6 +106,14 @@ def test_what_drifts_is_told_where_it_is_faster_and_chosen_where_it_is_asked_for
     assert chosen.options == (DELTA if gain > 1.01 else ())
 
 
+def test_atomic_additions_are_raced_by_several_threads_and_are_no_choice(tmp_path, clock):
+    clock.step = lambda chosen: 1e-3 * (1 + (chosen.fanout != 16)) / (1 + (race_trees.ATOMIC in chosen.options))
+    given = ask(tmp_path, batch=8_192, threads=2)
+    assert {tree.threads for tree in clock.made if race_trees.ATOMIC in tree.options} == {2}
+    assert given.choice.configuration.options == ()
+    assert race_trees.ATOMIC in race_trees.configuration_of(given.race["faster"]).options
+
+
 @pytest.mark.parametrize("speedups", [(1.2, 1.06, 0.9), (1.2, 1.02, 1.01)])
 def test_what_drifts_is_not_told_where_it_may_be_slower_or_is_as_fast_within_the_zone(
     tmp_path, clock, monkeypatch, speedups

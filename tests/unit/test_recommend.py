@@ -549,6 +549,7 @@ def test_records_that_only_models_made_answer_nothing(tmp_path):
         ("numba", (1000, 1 << 23, 16, 2, {}), (16, 1, {})),
         ("numba", (1000, 32, 4096, 1, {}), (1024, 1, {})),
         ("numba", (1000, 32, 16, 1, {"layout": "prefix", "propagate": "delta"}), (16, 1, {"propagate": "delta"})),
+        ("numba", (1000, 32, 16, 2, {"propagate": "atomic"}), (16, 1, {"propagate": "delta"})),
         ("numba", (1000, 32, 16, 1, {"layout": "plain", "aligned": True}), (16, 1, {"layout": "plain"})),
         ("numba", (16, 32, 16, 1, {"layout": "plain", "aligned": False}), (16, 1, {"aligned": False})),
         ("flat", (1000, 32, 64, 1, {}), (16, 1, {})),

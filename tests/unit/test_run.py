@@ -51,7 +51,11 @@ def swept(stamp):
 
 
 def profiled(stamp):
-    return groups(load("cartpole_dqn"), PRESETS["quick"], 2), stamp.cell
+    there = {
+        record.cell for record in shipped("8fb834d50a/profile-cartpole_dqn-quick.jsonl")
+    }  # of before resets were timed
+    profile = groups(load("cartpole_dqn"), PRESETS["quick"], 2)
+    return [[cell for cell in group if stamp.cell(cell) in there] for group in profile], stamp.cell
 
 
 def shared(stamp):
@@ -483,6 +487,13 @@ def test_a_run_shows_the_fastest_of_each_operation_and_by_how_much():
     pairs = ([timed("slow", seconds), timed("fast", 2e-6)] for seconds in (3e-6, 5e-6))
     ends = [write_fastest(compare_fastest(pair))[-1].split()[-3:-1] for pair in pairs]
     assert ends == [["50", "%"], ["2.5", "times"]]
+
+
+def test_of_a_tree_alone_each_option_and_number_of_threads_has_a_row_with_its_fastest():
+    ways = [{}, {"threads": 2}, {"options": {"propagate": "delta"}}]
+    rows = compare_fastest([timed("tree", 1 / k, fanout=k, **way) for way in ways for k in (8, 16)])
+    told = [(row["threads"], row["options"], row["fanout"]) for row in rows]
+    assert told == [(1, {}, 16), (2, {}, 16), (1, {"propagate": "delta"}, 16)]
 
 
 def test_other_dtypes_are_no_rivals_and_an_unstable_time_is_marked():

@@ -18,6 +18,7 @@ REFERENCE = "torch"  # of learners, and of the policies that actors act by; ever
 
 PARTS = {
     "env step": "the environment alone, random actions, resets included; of E environments at once, a turn of all",
+    "env reset": "the beginning of an episode: the reset of the environment alone",
     "inference act": "actions for B observations at once, exploration included",
     "actor step": "environment, inference and local storage, of E at once; processes as threads, wall time of a turn",
     "learner step": "a gradient step on B records by a given number of threads of each implementation of the learner",
@@ -184,7 +185,7 @@ class _CellBuilder:
 
     def actors(self) -> Iterator[Cell]:
         """f_a(x) of Eq. 5 of [Zhang2021], and the parts of an actor's step."""
-        yield self._cell("env", "step")
+        yield from (self._cell("env", op) for op in ("step", "reset"))
         for learner in self._learners:
             for batch in sorted({1, self._workload.actors.count, *self._environments}):
                 yield self._cell("inference", "act", batch, learner=learner)

@@ -123,6 +123,8 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
         return lambda turn: vector.step(turns[turn % len(turns)])
     environment, actions = Environment(world.workload), world.actions(1 << 12)
     environment.reset(world.number)
+    if cell.get("op") == "reset":
+        return environment.reset
 
     def step(turn: int) -> None:
         _, _, terminated, truncated = environment.step(actions[turn % len(actions)])

@@ -7,7 +7,6 @@ import numpy as np
 
 from ..arguments import Indices, Reals
 from ..lanes import (
-    add_delta,
     array_at,
     bytes_of,
     clear_mark,
@@ -50,7 +49,7 @@ from .header import (
     offset_of,
 )
 
-_AHEAD = 64  # elements the update prefetches ahead, for the same reason
+AHEAD = 64  # elements the update prefetches ahead, for the same reason
 _LAG = 32  # elements after which a leaf's group is summed: its store has left the store buffer, its row is still in L1
 _GROUPS_AHEAD = 12  # groups of an inner level that are asked for ahead: two rows each
 _LINE = 64  # bytes
@@ -101,7 +100,7 @@ def renew_minimum(tree: int, form: Any, level: int, group: int, store: bool = Tr
 
 
 @inner
-def _renew_minima(tree: int, form: Any, leaves: Indices, count: int) -> None:
+def renew_minima(tree: int, form: Any, leaves: Indices, count: int) -> None:
     """Make the minima above ``leaves[:count]`` right, one leaf's path after the other."""
     for j in range(count):
         node = leaves[j]
@@ -112,7 +111,7 @@ def _renew_minima(tree: int, form: Any, leaves: Indices, count: int) -> None:
 
 
 @inlined_late
-def _sum(
+def sum_row(
     tree: int, form: Any, like: Any, level: int, children: int, group: int, child: int = -1, value: float = 0.0
 ) -> float:
     """Sum a group of a level, whose rows are at ``children``, and renew its prefix sums; with ``value`` for a child."""
@@ -135,7 +134,7 @@ def _sum(
 def _renew(tree: int, form: Any, like: Any, level: int, children: int, group: int) -> None:
     """Sum a group of a level, whose rows are at ``children``, into its parent; its prefix sums and minimum as well."""
     parent = WORD * offset_of(group, form.fanout, form.width)
-    store_real(word_of(tree, SUMS + level + 1) + parent, _sum(tree, form, like, level, children, group))
+    store_real(word_of(tree, SUMS + level + 1) + parent, sum_row(tree, form, like, level, children, group))
     if form.prefix & HAS_MINIMA:
         store_real(
             word_of(tree, MINIMA + level + 1) + parent, _least(tree, like, form.lanes, form.chunks, level, group)
@@ -147,22 +146,22 @@ def _set_one(tree: int, form: Any, slots: Indices, value: float) -> None:
     """Set the leaf ``slots [1]`` and renew the sums above it."""
     rows, node, like = word_of(tree, LEAVES), slots[0], form.like
     group = unsigned_divide(node, form.fanout)
-    total = _sum(tree, form, like, 0, rows, group, node - group * form.fanout, np.float64(rounded(value, like)))
+    total = sum_row(tree, form, like, 0, rows, group, node - group * form.fanout, np.float64(rounded(value, like)))
     store_real(rows + bytes_of(like) * offset_of(node, form.fanout, form.width), rounded(value, like))
     for level in range(1, word_of(tree, HEIGHT)):
         # Invariant: ``total`` is the sum of the group. Its row is read before it is stored, as a load that takes more
         # than one store has written waits for it.
         above, rows = unsigned_divide(group, form.fanout), word_of(tree, SUMS + level)
-        next_total = _sum(tree, form, 0.0, level, rows, above, group - above * form.fanout, total)
+        next_total = sum_row(tree, form, 0.0, level, rows, above, group - above * form.fanout, total)
         store_real(rows + WORD * offset_of(group, form.fanout, form.width), total)
         group, total = above, next_total
     store_real(word_of(tree, SUMS + word_of(tree, HEIGHT)) + WORD * offset_of(group, form.fanout, form.width), total)
     if form.prefix & HAS_MINIMA:
-        _renew_minima(tree, form, slots, 1)
+        renew_minima(tree, form, slots, 1)
 
 
 @inlined
-def _list_parent(tree: int, fanout: int, level: int, group: int, listed: Indices, count: int) -> int:
+def list_parent(tree: int, fanout: int, level: int, group: int, listed: Indices, count: int) -> int:
     """Add the group above a group of a level to ``listed[:count]``, unless it is there; returns the new count."""
     parent = unsigned_divide(group, fanout)
     listed[count] = parent
@@ -208,7 +207,7 @@ def _climb(tree: int, form: Any, groups: int, is_dense: bool, listed: Indices, c
             clear_mark(marks + group)
             _renew(tree, form, 0.0, level, children, group)
             if level + 1 < height:
-                above = _list_parent(tree, form.fanout, level, group, listed, above)
+                above = list_parent(tree, form.fanout, level, group, listed, above)
         count = above
 
 
@@ -217,8 +216,8 @@ def set_leaves(tree: int, form: Any, slots: Indices, values: Reals) -> None:
     """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins, and no sum: recompute renews those."""
     leaves, width, size = word_of(tree, LEAVES), form.width, bytes_of(form.like)
     for j in range(values.size):
-        if j + _AHEAD < values.size:
-            prefetch(leaves + size * offset_of(slots[j + _AHEAD], form.fanout, width))
+        if j + AHEAD < values.size:
+            prefetch(leaves + size * offset_of(slots[j + AHEAD], form.fanout, width))
         store_real(leaves + size * offset_of(slots[j], form.fanout, width), rounded(values[j], form.like))
 
 
@@ -236,11 +235,11 @@ def recompute(tree: int, form: Any, slots: Indices, values: Reals) -> None:
     groups = unsigned_divide(word_of(tree, CAPACITY) + form.fanout - 1, form.fanout)
     is_dense = _are_most(batch, groups, size * width)
     count, lag = 0, 0 if is_dense else min(_LAG, batch)
-    for j in range(min(_AHEAD, batch)):
+    for j in range(min(AHEAD, batch)):
         prefetch_row(leaves + size * width * unsigned_divide(slots[j], form.fanout), form.like, form.lanes, form.chunks)
     for j in range(batch + lag):
-        if j + _AHEAD < batch:
-            ahead = unsigned_divide(slots[j + _AHEAD], form.fanout)
+        if j + AHEAD < batch:
+            ahead = unsigned_divide(slots[j + AHEAD], form.fanout)
             prefetch_row(leaves + size * width * ahead, form.like, form.lanes, form.chunks)
             prefetch(parents + WORD * offset_of(ahead, form.fanout, width))
         if j < values.size:
@@ -252,7 +251,7 @@ def recompute(tree: int, form: Any, slots: Indices, values: Reals) -> None:
             if j - lag + 1 == batch or group != unsigned_divide(slots[j - lag + 1], form.fanout):
                 _renew(tree, form, form.like, 0, leaves, group)
                 if has_more:
-                    count = _list_parent(tree, form.fanout, 0, group, slots, count)
+                    count = list_parent(tree, form.fanout, 0, group, slots, count)
     if is_dense:
         for group in range(groups):
             _renew(tree, form, form.like, 0, leaves, group)
@@ -260,76 +259,47 @@ def recompute(tree: int, form: Any, slots: Indices, values: Reals) -> None:
 
 
 @inlined
-def _add_deltas(tree: int, form: Any, slots: Indices, values: Reals, before: Reals) -> None:
-    """Set the leaves ``slots [B]`` to ``values [B]`` and add the changes to their ancestors; ``before [B]`` is room."""
-    leaves = word_of(tree, LEAVES)
-    height = word_of(tree, HEIGHT)
-    width, size, batch = form.width, bytes_of(form.like), slots.size
-    for j in range(batch):
-        if j + _AHEAD < batch:
-            prefetch(leaves + size * offset_of(slots[j + _AHEAD], form.fanout, width))
-        leaf = leaves + size * offset_of(slots[j], form.fanout, width)
-        before[j] = load_real(leaf, form.like)
-    for j in range(batch):  # the last duplicate wins
-        # Invariant: from here on a leaf with its sign bit set is one whose change its ancestors lack.
-        store_real(leaves + size * offset_of(slots[j], form.fanout, width), -abs(rounded(values[j], form.like)))
-    for j in range(batch):
-        if j + _AHEAD < batch:
-            ahead = unsigned_divide(slots[j + _AHEAD], form.fanout)
-            prefetch(word_of(tree, SUMS + 1) + WORD * offset_of(ahead, form.fanout, width))
-            if form.prefix & HAS_PREFIXES and height > 1:
-                row = word_of(tree, PREFIX + 1) + WORD * width * unsigned_divide(ahead, form.fanout)
-                prefetch_row(row, 0.0, form.lanes, form.chunks)
-        leaf = leaves + size * offset_of(slots[j], form.fanout, width)
-        stored = load_real(leaf, form.like)
-        if math.copysign(1.0, np.float64(stored)) > 0.0:
-            continue
-        stored = abs(stored)
-        store_real(leaf, stored)
-        delta = np.float64(stored) - before[j]
-        node = slots[j]
-        for level in range(1, height + 1):
-            node = unsigned_divide(node, form.fanout)
-            total = word_of(tree, SUMS + level) + WORD * offset_of(node, form.fanout, width)
-            store_real(total, load_real(total, 0.0) + delta)
-            if form.prefix & HAS_PREFIXES and level < height:
-                group = unsigned_divide(node, form.fanout)
-                row = word_of(tree, PREFIX + level) + WORD * width * group
-                for chunk in range(form.chunks):
-                    first = form.lanes * chunk
-                    add_delta(row + WORD * first, first, node - group * form.fanout, delta, form.lanes)
-    if form.prefix & HAS_MINIMA:
-        _renew_minima(tree, form, slots, batch)
+def begin_update(
+    tree: int, head: bool, form: Any, highest: float, indices: Indices, priorities: Reals, scratch: Indices
+) -> int:
+    """Take the turn of an update and copy its batch to ``scratch``; DONE if the change may begin, else why not."""
+    if priorities.size != indices.size:
+        return REFUSED
+    if scratch.size < SCRATCH * indices.size:
+        return CRAMPED
+    if not begin_writing(tree, head):
+        return BUSY
+    slots, values, _ = parts_of(scratch, indices.size)
+    if not _take(tree, indices, priorities, form.like, highest, slots, values):
+        end_writing(tree)
+        return REFUSED
+    begin_change(tree)
+    return DONE
 
 
 @inlined
-def _recompute(tree: int, form: Any, slots: Indices, values: Reals, before: Reals) -> None:
-    recompute(tree, form, slots, values)
+def end_update(tree: int) -> None:
+    """Give back the turn of an update."""
+    end_change(tree)
+    end_writing(tree)
 
 
-def _update_by(change: Any) -> Any:
-    @kernel()
-    def update(
-        tree: int, head: bool, form: Any, highest: float, indices: Indices, priorities: Reals, scratch: Indices
-    ) -> int:
-        if priorities.size != indices.size:
-            return REFUSED
-        if scratch.size < SCRATCH * indices.size:
-            return CRAMPED
-        if not begin_writing(tree, head):
-            return BUSY
-        status = REFUSED
-        batch, room = indices.size, scratch.ctypes.data
-        slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
-        if _take(tree, indices, priorities, form.like, highest, slots, values):
-            begin_change(tree)
-            change(tree, form, slots, values, array_at(room + 2 * WORD * batch, batch, 0.0))
-            end_change(tree)
-            status = DONE
-        end_writing(tree)
-        return status
-
-    return update
+@inlined
+def parts_of(scratch: Indices, batch: int) -> tuple[Indices, Reals, Reals]:
+    """(leaves' numbers, their new values, room for those before), each ``[B]``, in the scratch of an update."""
+    room = scratch.ctypes.data
+    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
+    return slots, values, array_at(room + 2 * WORD * batch, batch, 0.0)
 
 
-update_by_recompute, update_by_delta = _update_by(_recompute), _update_by(_add_deltas)
+@kernel()
+def update(
+    tree: int, head: bool, form: Any, highest: float, indices: Indices, priorities: Reals, scratch: Indices
+) -> int:
+    """Set the leaves ``indices [B]`` to ``priorities [B]``, and renew the sums above them."""
+    status = begin_update(tree, head, form, highest, indices, priorities, scratch)
+    if status == DONE:
+        slots, values, _ = parts_of(scratch, indices.size)
+        recompute(tree, form, slots, values)
+        end_update(tree)
+    return status
