@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from impls.fpga.learner import FILLS, FP32
-from impls.fpga.network import SYNTAX, parse
+from impls.fpga.network import SYNTAX, Network, parse
 from impls.terminal import count
+from impls.training import load_timed
 
 from .. import platforms
 from ..fpga.design import SHARINGS, Question, answer_design, explore
@@ -20,6 +21,7 @@ from ..fpga.hls import write_hls
 from ..fpga.placement import slices_of
 from ..fpga.rmm_search import LEAF_BITS, Space
 from ..platforms import Quantity
+from ..times import laws
 from .options import add_command, add_verbose
 from .printer import WIDTH, show
 
@@ -29,8 +31,10 @@ def add_to(commands: Any) -> None:
     summary = "which RMM and learner for an FPGA, a network and B"
     about = f"{__doc__ or ''}\n{textwrap.fill(f'A network is {SYNTAX}.', WIDTH)}"
     ask = add_command(commands, "fpga", summary, about, "fpga --network hopper --batch 256 --platform u200")
-    ask.add_argument("--network", required=True, help="its layers, or a name")
-    ask.add_argument("--batch", type=count, required=True, metavar="B", help="samples of a gradient step")
+    trained = ask.add_mutually_exclusive_group(required=True)
+    trained.add_argument("--network", help="the layers of one network, or its name; a learner without targets")
+    trained.add_argument("--workload", metavar="NAME", help="a name or a file: all networks of its gradient step")
+    ask.add_argument("--batch", type=count, metavar="B", help="samples of a gradient step (default: the workload's)")
     ask.add_argument("--capacity", type=count, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")
     ask.add_argument("--platform", default="u200", help="a name or a file with an FPGA (default: %(default)s)")
     kept = "whether the RMM's slice is kept for it, or the learner may have what is left (default: %(default)s)"
@@ -63,13 +67,24 @@ def run(options: argparse.Namespace) -> int:
         clock = Quantity(value=1e6 * options.clock_mhz, origin="assumed", note="as asked")
     if clock is None:
         raise ValueError(f"platform {platform.name!r} states no clock of its FPGA; give one with --clock-mhz")
-    space = Space(options.capacity, options.batch, leaf_bits=(options.leaf_bits,), clock_hz=clock.value)
+    network, batch = _read_networks(options)
+    space = Space(options.capacity, batch, leaf_bits=(options.leaf_bits,), clock_hz=clock.value)
     mac = replace(FP32, dsp=options.dsp_per_mac)
-    network, slices = parse(options.network), slices_of(fpgas[0])
-    question = Question(network, space, slices, options.slice, options.fill, mac)
+    memory = fpgas[0].memory.bandwidth_bytes_per_s if fpgas[0].memory else None
+    question = Question(network, space, slices_of(fpgas[0]), options.slice, options.fill, mac, memory)
     choices = explore(question)
     answer = answer_design(question, choices, platform.name, fpgas[0].slices[0].lut, clock)
     if options.emit:
-        line = write_hls(Path(options.emit[1]), choices[0].rmm.design, choices[0].learner.design, space.batch)
+        line = write_hls(Path(options.emit[1]), choices[0].rmm.design, choices[0].learner.design, batch)
         answer = replace(answer, paste=(line,))
     return show(answer, options)
+
+
+def _read_networks(options: argparse.Namespace) -> tuple[Network, int]:
+    """Return the networks of a gradient step and its batch. ValueError where they are not given or not modeled."""
+    if options.network is not None:
+        if options.batch is None:
+            raise ValueError("--network takes a batch: add --batch 256, or name a --workload, which has one")
+        return parse(options.network), options.batch
+    workload = load_timed(options.workload)
+    return laws.step_of(workload), workload.learner.batch if options.batch is None else options.batch

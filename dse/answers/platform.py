@@ -10,6 +10,7 @@ copy of the nearest one (`init --like u200`), until `check` is content. In a fil
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -221,7 +222,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def primitives_answer(question: MappingQuestion) -> Answer:
-    """Return the table of primitives [Zhang2023, VI-A3]: a row for each part on each device, its source and its range.
+    """Return the table of primitives [Zhang2023, VI-A3], a row a device, and the time of each part on each device.
 
     A note of the level "first" has the command that measures what nobody timed. Where a part has no time on
     a device, its row says what is missing.
@@ -239,7 +240,28 @@ def primitives_answer(question: MappingQuestion) -> Answer:
         values = {"evidence": ", ".join(dict.fromkeys(places.values())), "of": list(places), "how": command}
         kind = "state_time" if not command else "measure_to_be_sure" if question.tables[0] else "measure_there"
         notes.append(Note(kind, values, "first"))
-    return Answer(named, Row(named, says="primitives"), rows, notes=tuple(notes))
+    return Answer(named, Row(named, says="primitives"), (*_rate_devices(question, parts), *rows), notes=tuple(notes))
+
+
+def _rate_devices(question: MappingQuestion, parts: Times) -> Iterator[Row]:
+    """Yield for each device the records/s of its tree, B over sampling and updating, and of its learner, B over a step.
+
+    Each is of the fastest of the surest times; errors of sampling and updating go together.
+    """
+    for device in question.platform.devices:
+        rates = dict[str, Any]()
+        for name in ("rmm", "learner"):
+            with contextlib.suppress(PlatformError):
+                steps = (tree.draw + tree.update for tree in trees(parts, device))
+                times = sorted(steps if name == "rmm" else _times(parts, name, device), key=_sort_surest)
+                for time in times[:1]:
+                    value, low, high = (parts.batch / seconds for seconds in (time.value, time.high, time.low))
+                    rates[f"{name}_rate"] = Row({}, Estimate(value, low, high, time.rests_on), "records/s").number
+        yield Row({"device": device.name}, more=rates)
+
+
+def _sort_surest(time: Estimate) -> tuple[int, float]:
+    return SUREST_FIRST.index(time.source), time.value
 
 
 def _primitives(question: MappingQuestion, parts: Times) -> Iterator[Row]:
@@ -248,7 +270,7 @@ def _primitives(question: MappingQuestion, parts: Times) -> Iterator[Row]:
     for part, device in itertools.product(LOOP, question.platform.devices):
         label = {"part": part, "device": device.name}
         try:
-            times = sorted(_times(parts, part, device), key=lambda time: (SUREST_FIRST.index(time.source), time.value))
+            times = sorted(_times(parts, part, device), key=_sort_surest)
             yield Row(label, times[0], "s") if times else Row(label, None, "s", {"lacks": "nothing fits"})
         except PlatformError as error:
             yield Row(label, None, "s", {"lacks": str(error)})

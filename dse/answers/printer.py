@@ -142,10 +142,8 @@ def write_table(rows: Sequence[Row]) -> Iterator[str]:
         cells = {head(key): write_cell(key, value) for key, value in row.label.items()}
         if row.estimate:
             scale, value = 1e6 if unit == "s" else 1.0, row.estimate
-            ends = [rounded(scale * end, value.low, value.high) for end in (value.value, value.low, value.high)]
-            cells["us" if unit == "s" else unit] = (
-                ends[0] if ends[1] == ends[2] else f"{ends[0]} [{ends[1]}, {ends[2]}]"
-            )
+            ends = (scale * end for end in (value.value, value.low, value.high))
+            cells["us" if unit == "s" else unit] = write_ends(*ends)
             cells["source"] = value.source
         lines.append(cells | {head(key): write_cell(key, cell) for key, cell in row.more.items() if is_plain(cell)})
     heads = list(dict.fromkeys(key for cells in lines for key in cells))
@@ -164,7 +162,7 @@ def head(key: str) -> str:
 
 def is_plain(value: Any) -> bool:
     """Return whether a value has room in a cell of a table."""
-    return not isinstance(value, Mapping) and not (isinstance(value, (list, tuple)) and len(value) > 3)
+    return "unit" in value if isinstance(value, Mapping) else not isinstance(value, list | tuple) or len(value) <= 3
 
 
 def write_cell(key: str, value: Any) -> str:
@@ -190,6 +188,8 @@ def write_value(value: Any) -> str:
         return "yes" if value else ""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(write_value, value))
+    if isinstance(value, Mapping) and "unit" in value:
+        return f"{write_ends(value['value'], value['low'], value['high'])} {value['source']}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={inner}" for key, inner in value.items())
     if isinstance(value, float):
@@ -210,6 +210,16 @@ def round_as_shown(value: float, low: float | None = None, high: float | None = 
     """Return the number that ``rounded`` writes."""
     digits = 3 if low is None or high is None or high <= (1 + WIDE) * low else 2
     return float(f"{value:.{digits}g}")
+
+
+def write_ends(value: float, low: float, high: float) -> str:
+    """Write a number with its ends.
+
+    >>> write_ends(740.0, 240.0, 2300.0)
+    '740 [240, 2,300]'
+    """
+    middle, least, most = (rounded(end, low, high) for end in (value, low, high))
+    return middle if least == most else f"{middle} [{least}, {most}]"
 
 
 def write_time(seconds: float) -> str:

@@ -18,8 +18,8 @@ SENTENCES = {
     "answered_from": f"{FROM} To be sure, {{how:then}}.",
     "answered_from_old": f"{FROM} Its records do not tell its {{untold:facts}}. To be sure, {{how:then}}.",
     "evidence": "Evidence for {evidence}: {source}, {told}.",
-    "primitives": "What each part of a gradient step of {workload} (B = {batch}) takes on {platform} by its fastest "
-    "option, alone on its device; for actors, what an environment step takes.",
+    "primitives": "How fast each device of {platform} samples and updates priorities (RMM) and learns {workload} "
+    "(B = {batch}); below, what each part takes by its fastest option, alone there; of actors, an environment step.",
     "assumed": "{evidence} assumes {value} {unit} for {device}.{key}, which is not stated.",
     "not_stated": "{device}.{key} is not stated; the model takes {value} {unit} for it.",
     # What a profile lacks, and times of your own that no question uses.
@@ -289,6 +289,8 @@ SENTENCES = {
     "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage} (FW forward, BW backward, "
     "with the number of the layer).",
     "bound_by_rmm": "The replay tree limits the rate.",
+    "streams_weights": "Weights that do not fit on the chip are read from the card's memory ({gb_per_s} GB/s, "
+    "{origin}), for {samples:sample} at a time: {names:list}.",
     "nearly_full": "The design takes more than {share:share} of a resource; whether it then meets the clock is not "
     "modeled.",
     "other_pipelines": "Next best: {pipelines:pipeline} with {dsp} DSP blocks, {pace:pace}.",
@@ -362,6 +364,8 @@ HEADS = {
     "single_seconds": "one learner: us",
     "fixed_seconds": "fixed us",
     "per": "element",
+    "rmm_rate": "RMM: records/s",
+    "learner_rate": "learner: records/s",
     # Designs for an FPGA.
     "actor_nodes": "nodes",
     "batches_a_call": "batches a call",

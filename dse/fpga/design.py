@@ -19,6 +19,7 @@ from .rmm_search import RmmPoint, Space
 
 SHARINGS = ("kept", "free")
 FULL = 0.9  # share of a budget from which a note is due
+NOT_STREAMED = "all weights on the chip (to stream them, state memory.bandwidth_gb_per_s of the FPGA, if it has one)"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Question:
     """A network to train on batches of the ``space`` of RMMs, on the slices of an FPGA.
 
     ``sharing``: whether the RMM's slice is "kept" for it, or the learner is "free" to take what is left. ``fill`` and
-    ``mac``: as of a ``Learner``.
+    ``mac``: as of a ``Learner``. ``memory``: bytes/s of the card's, None where it has none.
     """
 
     network: Network
@@ -35,10 +36,12 @@ class Question:
     sharing: str = "kept"
     fill: str = "ideal"
     mac: Mac = FP32
+    memory: Quantity | None = None
 
     def pose(self, budget: Budget) -> Problem:
         """Pose the problem of a learner within a budget."""
-        return Problem(self.network, self.space.batch, budget, self.fill, self.mac, self.space.clock_hz)
+        more = self.fill, self.mac, self.space.clock_hz, None, self.memory.value if self.memory else 0.0
+        return Problem(self.network, self.space.batch, budget, *more)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,8 @@ def _find_learners(question: Question, budget: Budget, slices: Sequence[Slice]) 
         return learner_search.fastest(question.pose(budget))
     except DoesNotFit as error:
         rest = "" if budget == pool(slices) else "what an RMM leaves of "
-        what = f"even a learner of a unit a stage, in {rest}{' + '.join(_names(slices))},"
+        weights = "all weights streamed" if question.memory else NOT_STREAMED
+        what = f"even a learner of a unit a stage and {weights}, in {rest}{' + '.join(_names(slices))},"
         raise DoesNotFit(error.exceeded, what) from None
 
 
@@ -181,6 +185,9 @@ def answer_design(
     uses = list(_list_uses(best, question.slices))
     rows += [*uses, *map(_front_row, learner_search.pareto(problem))]
     notes = [Note(f"bound_by_{best.bottleneck.lower()}", {"slowest_stage": ledger.bottleneck}, "first")]
+    if question.memory and (streamed := best.learner.design.streamed_stages):
+        read = {"gb_per_s": question.memory.value / 1e9, "origin": question.memory.origin, "names": streamed}
+        notes.append(Note("streams_weights", {"samples": best.learner.design.block, **read}, "first"))
     notes += [Note("no_other_pipelines", level="first")] * (len(choices) == 1)
     notes += [Note("nearly_full", {"share": FULL}, "first")] * (max(max(use.more.values()) for use in uses) > FULL)
     others = [_design_row(question, other, "other_pipelines", best) for other in choices[1:]]
@@ -238,6 +245,7 @@ def _design_row(question: Question, choice: Choice, says: str, best: Choice) -> 
         "pipelines": design.pipelines, "samples_per_pipeline": -(-batch // design.pipelines), "units": units,
         "slowest_stage": ledger.bottleneck, "slowest_stage_cycles": max(design.stage_cycles),
         "update_units": design.update_units, "buffers_in_uram": design.uram, "cycles": dict(ledger.entries),
+        "streamed": design.streamed_stages, "block": design.block, "read_cycles": design.stream_cycles[0],
         "slices": choice.learner_slices, "needs": asdict(choice.learner.needed),
     }  # fmt: skip
     of_rmm = {"queue": rmm.queue, "uram": rmm.uram, "cycles": choice.rmm.cycles, "slice": choice.rmm_slice}

@@ -6,11 +6,16 @@ smallest T that fits; (2) from there T climbs through the values at which a unit
 (3) it stops when even the most update units there can be would not make up for (PI + n - 1) T. Of all DP with the same
 PI only the smallest is of use. Nothing is omitted, so the answer is the best there is.
 
+Weights are streamed only where not even the smallest learner has all on the chip: then for each number of the largest
+layers, and for blocks of 1, 2, 4 ... samples, until a block has all of a pipeline. A T below what the reads take for a
+sample is of no use, so that (1) begins there.
+
 Ties: fewest cycles, then the order of ``Point.cost``, then fewest pipelines, then fewest units from the first stage on,
-then fewest update units, then fewest buffers in UltraRAM.
+then fewest update units, then fewest buffers in UltraRAM, then fewest streamed weights, then the smallest block.
 """
 
 import functools
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -21,17 +26,21 @@ from impls.fpga.learner import (
     ULTRA_WORDS,
     Learner,
     Mac,
+    Memory,
     buffers,
     ledger,
+    longest,
     resources,
     resources_of,
     stage_cycles,
-    stages,
+    stream_cycles,
+    streamable,
     units_for,
     update_cycles,
 )
 from impls.fpga.network import Network
-from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
+from impls.fpga.passes import stages
+from impls.fpga.resources import Budget, DoesNotFit, exceeded
 
 from . import Point, front
 
@@ -41,7 +50,10 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """The question: the fewest cycles of a gradient step on ``batch`` samples, ``pipelines`` fixed or free (None)."""
+    """The question: the fewest cycles of a gradient step on ``batch`` samples, ``pipelines`` fixed or free (None).
+
+    ``bytes_per_s``: of the card's memory, 0 where it is not stated, so that no weights can be streamed.
+    """
 
     network: Network
     batch: int
@@ -50,14 +62,22 @@ class Problem:
     mac: Mac = FP32
     clock_hz: float = 200e6
     pipelines: int | None = None
+    bytes_per_s: float = 0.0
 
-    def learner(self, pipelines: int, units: tuple[int, ...], update_units: int, uram: int) -> Learner:
+    def learner(
+        self, pipelines: int, units: tuple[int, ...], update_units: int, uram: int, streamed: int = 0, block: int = 1
+    ) -> Learner:
         """Build a design with these units."""
-        return Learner(self.network, pipelines, units, update_units, self.fill, uram, self.mac, self.clock_hz)
+        more = self.fill, uram, self.mac, self.clock_hz, streamed, block, self.bytes_per_s
+        return Learner(self.network, pipelines, units, update_units, *more)
 
-    def fits(self, learner: Learner) -> bool:
-        """Tell whether the budget has enough of everything."""
-        return not exceeded(resources(learner), self.budget)
+    def find_lacking(
+        self, pipelines: int, memory: Memory, units: tuple[int, ...] = (), update_units: int = 1
+    ) -> dict[str, tuple[float, float]]:
+        """Find what the budget has too little of, as (have, need); without ``units`` for the smallest learner."""
+        units = units or self.smallest
+        needed = resources_of(self.network, pipelines, units, update_units, memory, self.mac)
+        return exceeded(needed, self.budget)
 
     def point(self, learner: Learner) -> LearnerPoint:
         """Price a learner: its cycles and resources."""
@@ -77,7 +97,8 @@ class Problem:
 def order(point: LearnerPoint) -> Key:
     """Return the tie rule as a key to sort by."""
     learner = point.design
-    return (point.cycles, *point.cost, learner.pipelines, learner.units, learner.update_units, learner.uram or 0)
+    memory = learner.uram or 0, learner.streamed, learner.block
+    return (point.cycles, *point.cost, learner.pipelines, learner.units, learner.update_units, *memory)
 
 
 def fastest(problem: Problem) -> list[LearnerPoint]:
@@ -85,28 +106,29 @@ def fastest(problem: Problem) -> list[LearnerPoint]:
     best: list[LearnerPoint] = []
     # Invariant: best is the answer over the pipelines and memories tried so far.
     for pipelines in _data_parallel(problem):
-        for uram in _memories(problem, pipelines):
-            bound = best[1].cycles if len(best) > 1 else math.inf
-            candidate = _fastest_with(problem, pipelines, uram, bound)
+        for memory in _memories(problem, pipelines):
+            same = [point for point in best if point.design.pipelines == pipelines]
+            rivals = same or best[1:]
+            candidate = _fastest_with(problem, pipelines, memory, rivals[0].cycles if rivals else math.inf)
             if candidate:
-                same = [point for point in best if point.design.pipelines == pipelines]
                 rest = [point for point in best if point not in same]
                 best = sorted([*rest, min([*same, candidate], key=order)], key=order)[:2]
     if not best:
         least = problem.pipelines or 1
-        smallest = [problem.learner(least, problem.smallest, 1, uram) for uram in _memories(problem, least)]
-        raise DoesNotFit(min((exceeded(resources(learner), problem.budget) for learner in smallest), key=len))
+        streamed = len(streamable(problem.network)) if problem.bytes_per_s else 0
+        memories = _place_buffers(problem, least, streamed, 1)
+        raise DoesNotFit(min((problem.find_lacking(least, memory) for memory in memories), key=len))
     return best
 
 
 def pareto(problem: Problem, steps: int = 8) -> list[LearnerPoint]:
     """Find the front over cycles, LUT, DSP and SRAM of the best learners for each DP in k / ``steps`` of the DSP."""
-    points, dsp = [], problem.budget.dsp
+    points, dsp = list[LearnerPoint](), problem.budget.dsp
     for share in range(1, steps + 1):
         budget = replace(problem.budget, dsp=None if dsp is None else dsp * share // steps)
         part = replace(problem, budget=budget)
         for pipelines in _data_parallel(part):
-            points += [point for uram in _memories(part, pipelines) if (point := _fastest_with(part, pipelines, uram))]
+            points += fastest(replace(part, pipelines=pipelines))[:1]
     return front(points)
 
 
@@ -114,44 +136,58 @@ def greedy(problem: Problem) -> LearnerPoint:
     """Search as [Zhang2023, VI-A2]: r_i f units, r_i a stage's MACs over the smallest layer's, f = 1, 2... until full.
 
     Of every f and DP that fit, the best by the same tie rule. r_WU is taken as the units of all FW stages at f = 1,
-    each of which has a bank of weights. DoesNotFit where f = 1 is too large already.
+    each of which has a bank of weights. No weights are streamed. DoesNotFit where f = 1 is too large already.
     """
+    problem = replace(problem, bytes_per_s=0.0)
     smallest = min(layer.forward.macs for layer in problem.network.layers)
     ratios = [-(-stage.gemm.macs // smallest) for stage in stages(problem.network)]
-    banks = sum(ratios[: len(problem.network.layers)])
+    banks = sum(ratio for ratio, stage in zip(ratios, stages(problem.network), strict=True) if stage.kind == "FW")
     points: list[LearnerPoint] = []
     # Invariant: points has the best of every smaller f, all of which fit. With f = smallest every stage takes a cycle.
     for factor in range(1, smallest + 1):
         units = tuple(ratio * factor for ratio in ratios)
         fitting = [
-            problem.point(learner)
+            problem.point(problem.learner(pipelines, units, banks * factor, *memory))
             for pipelines in _data_parallel(problem)
-            for uram in _memories(problem, pipelines)
-            if problem.fits(learner := problem.learner(pipelines, units, banks * factor, uram))
+            for memory in _memories(problem, pipelines)
+            if not problem.find_lacking(pipelines, memory, units, banks * factor)
         ]
         if not fitting:
             break
         points.append(min(fitting, key=order))
     if not points:
-        least = problem.learner(1, tuple(ratios), banks, _memories(problem, 1)[0])
-        raise DoesNotFit(exceeded(resources(least), problem.budget))
+        raise DoesNotFit(problem.find_lacking(1, next(_memories(problem, 1)), tuple(ratios), banks))
     return min(points, key=order)
 
 
-def _memories(problem: Problem, pipelines: int) -> range:
-    """List how many of the largest buffers may lie in UltraRAM: all that fill one, or fewer where it is bounded."""
-    largest = buffers(problem.learner(pipelines, problem.smallest, 1, 0))
-    most = sum(words >= ULTRA_WORDS for words, _, _ in largest)
-    return range(most, most - 1 if problem.budget.uram is None else -1, -1)
+def _memories(problem: Problem, pipelines: int) -> Iterator[Memory]:
+    """Yield (how many of the largest buffers lie in UltraRAM, streamed weights, block): the first fills the UltraRAM.
+
+    Weights are streamed where the smallest learner of the fewest pipelines does not have all on the chip.
+    """
+    fewest = problem.pipelines or 1
+    on_chip = _place_buffers(problem, fewest, 0, 1)
+    if not problem.bytes_per_s or any(not problem.find_lacking(fewest, memory) for memory in on_chip):
+        yield from _place_buffers(problem, pipelines, 0, 1)
+        return
+    powers = range((-(-problem.batch // pipelines) - 1).bit_length() + 1)
+    for streamed, power in itertools.product(range(1, len(streamable(problem.network)) + 1), powers):
+        yield from _place_buffers(problem, pipelines, streamed, 1 << power)
+
+
+def _place_buffers(problem: Problem, pipelines: int, streamed: int, block: int) -> Iterator[Memory]:
+    """Yield all buffers that fill an UltraRAM in such, and fewer where it is bounded."""
+    held = buffers(problem.network, pipelines, problem.smallest, 1, streamed, block)
+    most = sum(words >= ULTRA_WORDS for words, _, _ in held)
+    for uram in range(most, most - 1 if problem.budget.uram is None else -1, -1):
+        yield uram, streamed, block
 
 
 def _data_parallel(problem: Problem) -> Iterator[int]:
     """Yield the given DP, or the smallest DP of each PI, as long as the smallest pipelines fit."""
     pipelines, batch = problem.pipelines or 1, problem.batch
     # Invariant: the smallest DP of every larger PI was yielded, and its smallest pipelines fit.
-    while any(
-        problem.fits(problem.learner(pipelines, problem.smallest, 1, uram)) for uram in _memories(problem, pipelines)
-    ):
+    while any(not problem.find_lacking(pipelines, memory) for memory in _memories(problem, pipelines)):
         yield pipelines
         samples = -(-batch // pipelines)
         if samples == 1 or problem.pipelines:
@@ -165,30 +201,32 @@ class _Branch:
 
     problem: Problem
     pipelines: int
-    uram: int
+    memory: Memory
 
     def learner(self, units: tuple[int, ...], update_units: int = 1) -> Learner:
-        return self.problem.learner(self.pipelines, units, update_units, self.uram)
+        return self.problem.learner(self.pipelines, units, update_units, *self.memory)
 
     def fits(self, cycles: int) -> bool:
         """Tell whether stages of a given number of cycles do."""
         units = self.problem.units(cycles)
         return units is not None and self._fit(units, 1)
 
-    def _needed(self, units: tuple[int, ...], update_units: int) -> Resources:
-        problem = self.problem
-        return resources_of(problem.network, self.pipelines, units, update_units, self.uram, problem.mac)
-
     def _fit(self, units: tuple[int, ...], update_units: int) -> bool:
-        return not exceeded(self._needed(units, update_units), self.problem.budget)
+        return not self.problem.find_lacking(self.pipelines, self.memory, units, update_units)
 
     def update_cycles(self, update_units: int) -> int:
-        return update_cycles(self.problem.network, self.pipelines, update_units)
+        moved = update_cycles(self.problem.network, self.pipelines, update_units)
+        return max(self.stream_cycles[1], moved)
+
+    @functools.cached_property
+    def stream_cycles(self) -> tuple[int, int]:
+        """Cycles of the card's memory for the streamed weights: of reading them once, and of an update."""
+        return stream_cycles(self.problem.network, self.memory[1], self.problem.clock_hz, self.problem.bytes_per_s)
 
     def find_most_updates(self, units: tuple[int, ...]) -> int:
         """Find the most update units next to these, at most one for a parameter of the largest layer and pipeline."""
         most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
-        least, mac, budget = self._needed(units, 1), self.problem.mac, self.problem.budget
+        least, mac, budget = resources(self.learner(units)), self.problem.mac, self.problem.budget
         for have, need, more in ((budget.dsp, least.dsp, mac.dsp), (budget.lut, least.lut, mac.lut)):
             if have is not None and more:
                 most = min(most, 1 + (have - need) // more)  # what their MACs leave, buffers aside
@@ -223,17 +261,19 @@ _branch = functools.lru_cache(maxsize=1024)(_Branch)
 """The same branch for searches that differ in the batch alone: what fits does not depend on it."""
 
 
-def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:
+def _fastest_with(problem: Problem, pipelines: int, memory: Memory, bound: float = math.inf) -> LearnerPoint | None:
     """Find the best with a given number of pipelines; None if none fits in at most ``bound`` cycles."""
-    branch, fill = _branch(replace(problem, batch=1), pipelines, uram), problem.fill
-    if not problem.fits(branch.learner(problem.smallest)):
-        return None
+    branch = _branch(replace(problem, batch=1), pipelines, memory)
+    fill, block = problem.fill, memory[2]
     gemms = [stage.gemm for stage in stages(problem.network)]
-    passes = -(-problem.batch // pipelines) + len(gemms) - 1
-    cycles, shortest_update = branch.fewest_cycles, branch.shortest_update
+    samples, read = -(-problem.batch // pipelines), branch.stream_cycles[0]
+    passes = -(-samples // block) + longest(problem.network) - 1
+    if passes * read > bound or problem.find_lacking(pipelines, memory):
+        return None
+    cycles, shortest_update = max(branch.fewest_cycles, read // block), branch.shortest_update
     best = None
     # Invariant: no T below is better than best, and those from here on take at least passes * T + shortest_update.
-    while (units := problem.units(cycles)) and passes * cycles + shortest_update <= bound:
+    while (units := problem.units(cycles)) and passes * max(block * cycles, read) + shortest_update <= bound:
         point = problem.point(branch.with_updates(units))
         if point.cycles <= bound and (best is None or order(point) < order(best)):
             best, bound = point, point.cycles

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from impls.fpga import cycles
-from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
 
 from ..platforms import Device
-from . import BOUNDED, Slice, front, learner_search, pool, rmm_search
+from . import BOUNDED, Slice, front, learner_search, rmm_search
 from .learner_search import LearnerPoint, Problem
 from .rmm_search import RmmPoint, Space
 
@@ -91,24 +90,28 @@ class Placed:
         )
 
 
+def bytes_per_s(device: Device) -> float:
+    """Return the bandwidth of a card's memory, 0 where none is stated, so that no weights can be streamed."""
+    stated = device.memory and device.memory.bandwidth_bytes_per_s
+    return stated.value if stated else 0.0
+
+
 @functools.lru_cache(maxsize=64)
-def learners(
-    slices: tuple[Slice, ...], network: Network, batch: int, clock_hz: float, trees: tuple[Rmm, ...]
-) -> tuple[Placed, ...]:
-    """Find the fastest learner that has the device to itself, and those next to trees.
+def learners(slices: tuple[Slice, ...], posed: Problem, trees: tuple[Rmm, ...]) -> tuple[Placed, ...]:
+    """Find the fastest learner that has the device to itself, as posed for all slices, and those next to trees.
 
     DoesNotFit where not even one unit a stage fits.
     """
     whole = tuple(amounts(part.budget) for part in slices)
-    alone = learner_search.fastest(Problem(network, batch, pool(slices), clock_hz=clock_hz))[0]
-    first = _spread(alone, whole, network, batch, clock_hz)
+    alone = learner_search.fastest(posed)[0]
+    first = _spread(alone, whole, posed)
     placed = [first] if first else []
     # Invariant: each of the trees so far that fits leaves room for placed[0], or a learner next to it was sought.
     for tree in trees:
         beside = _lefts(whole, amounts(tree.point.needed))
         if beside and not any(placed and placed[0].fits(left) for left in beside):
             roomiest = max(beside, key=lambda left: sum(_room(left, alone)))
-            learner = _spread(alone, roomiest, network, batch, clock_hz)
+            learner = _spread(alone, roomiest, posed)
             if learner and learner not in placed:
                 placed.append(learner)
     return tuple(placed)
@@ -130,7 +133,7 @@ def _room(left: Left, point: LearnerPoint) -> list[float]:
     return [min(have / need for have, need in zip(haves, needs, strict=True) if need) for haves in left]
 
 
-def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock_hz: float) -> Placed | None:
+def _spread(alone: LearnerPoint, left: Left, posed: Problem) -> Placed | None:
     """Find the fastest in what is left, spread as the one that has the device to itself; None if none fits.
 
     With the shares given, a slice bounds the whole learner by its resources over its share: so there is one budget.
@@ -140,7 +143,7 @@ def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock
         return None
     shares, point = [share / sum(room) for share in room], alone
     if sum(room) < 1:
-        asked = Problem(network, batch, _budget(left, shares), clock_hz=clock_hz, pipelines=alone.design.pipelines)
+        asked = replace(posed, budget=_budget(left, shares), pipelines=alone.design.pipelines)
         fewer = _find_fastest(asked) or _find_fastest(replace(asked, pipelines=None))
         if fewer is None:
             return None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from impls.fpga.network import Network, parse
+from impls.fpga.passes import Step, make_step
 from impls.levels import CACHE_LINE, level_sizes
 from impls.training import Workload
 from impls.training.weights import CONVOLUTIONS, layout_of, networks
@@ -291,50 +292,50 @@ def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
     return law(seconds, COMPILED_FACTOR, f"a compiled call and its MACs{HELD_OUT}", assumed_of(host, host))
 
 
-def fpga_learner(device: Device, design: Placed, factor: float, workload: Workload) -> Estimate:
+def fpga_learner(device: Device, design: Placed, workload: Workload) -> Estimate:
     """Return a gradient step of a whole algorithm by a design on an FPGA."""
     description = (
         f"whole gradient step of {workload.algorithm.upper()} without a framework: cycle law of [Zhang2023, VI-A2] at "
         f"{clock_of(device) / 1e6:g} MHz (not simulated)"
     )
-    if factor > 1:
-        description += f", times {factor:.2f} for the other networks"
-    return law(design.point.cycles * factor / clock(device), FPGA_LEARNER_FACTOR, description + UNTESTED)
+    if design.point.design.streamed:
+        description += f", the largest weights read from the card's memory at {bandwidth(device) / 1e9:g} GB/s"
+    return law(design.point.cycles / clock(device), FPGA_LEARNER_FACTOR, description + UNTESTED)
 
 
 def training_bytes(device: Device, workload: Workload, batch: int) -> float:
     """Return what a gradient step keeps in a device's memory besides its records, an estimate.
 
     In a framework: 16 bytes a parameter (weights, gradients, two moments), and for each sample of the batch every
-    layer's outputs with their gradients. An FPGA has both in its slices, counted there.
+    trained layer's outputs with their gradients. An FPGA has both in its slices, counted there.
     """
     if device.kind == "fpga":
         return 0.0
-    network, factor = network_of(workload)
-    outputs = factor * sum(layer.outputs for layer in network.layers)
+    outputs = sum(layer.outputs for layer in step_of(workload).layers)
     parameters = sum(size.parameters for size in networks(workload).values())
     return FLOAT_BYTES * (4 * parameters + 2 * batch * outputs)
 
 
-def network_of(workload: Workload) -> tuple[Network, float]:
-    """Return (the value network that an FPGA trains, factor on its cycles for the other networks).
+def step_of(workload: Workload) -> Step:
+    """Return the networks of a workload's gradient step and its passes, as an FPGA has them.
 
-    A convolution's padding is that of [Zhang2022, Table 5.1]. Other networks are charged by their MACs, serially on the
-    same units.
+    A convolution's padding is that of [Zhang2022, Table 5.1].
     """
-    sizes = networks(workload)
-    hidden, actions = workload.network.hidden, workload.action_size
-    layers = [*map(str, hidden), str(actions if workload.algorithm == "dqn" else 1)]
-    stacked = workload.observation.stacked
-    if workload.network.kind == "convolution":
-        shape = "x".join(map(str, stacked))
-        filters = [f"{out}k{kernel}s{stride}p{padding}" for out, kernel, stride, padding in CONVOLUTIONS]
-        text = "-".join([f"conv:{shape}", *filters, *layers])
-    else:
-        inputs = math.prod(stacked) + (0 if workload.algorithm == "dqn" else actions)
-        text = "-".join([f"mlp:{inputs}", *layers])
-    network = parse(text)
-    return network, max(1.0, sum(size.macs for size in sizes.values()) / network.macs)
+    traits, hidden, actions = workload.traits, [*map(str, workload.network.hidden)], workload.action_size
+    shape = workload.observation.stacked
+
+    def build(outputs: int, more: int = 0) -> Network:
+        first = [f"mlp:{math.prod(shape) + more}"]
+        if workload.network.kind == "convolution":
+            filters = (f"{out}k{kernel}s{stride}p{padding}" for out, kernel, stride, padding in CONVOLUTIONS)
+            first = ["conv:" + "x".join(map(str, shape)), *filters]
+        return parse("-".join([*first, *hidden, str(outputs)]))
+
+    if not traits.has_policy:
+        value = build(actions + workload.network.dueling)
+        return make_step(workload.name, {"value": value}, double=workload.learner.double)
+    built = {"critic": build(1, actions), "policy": build(actions * traits.outputs)}
+    return make_step(workload.name, built, traits.critics, traits.critics if workload.family == "sac" else 1)
 
 
 # Trees, by the memories that their levels lie in

@@ -13,7 +13,8 @@ from impls.training.learners import PREFERRED, default
 from impls.training.weights import networks, split_macs
 
 from ..estimate import Estimate
-from ..fpga import BOUNDED, placement
+from ..fpga import BOUNDED, placement, pool
+from ..fpga.learner_search import Problem
 from ..platforms import Device
 from . import laws
 from .lookup import Lookup
@@ -242,15 +243,14 @@ class LearnerTimes:
 
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
         slices, names = placement.slices_of(device), set[str]()
-        network, factor = laws.network_of(self.asked.workload)
+        posed = Problem(laws.step_of(self.asked.workload), self.asked.batch, pool(slices),
+                        clock_hz=laws.clock_of(device), bytes_per_s=placement.bytes_per_s(device))  # fmt: skip
         try:
-            designs = placement.learners(
-                slices, network, self.asked.batch, laws.clock_of(device), self.asked.rmms(device)
-            )
+            designs = placement.learners(slices, posed, self.asked.rmms(device))
         except ValueError:
             return
         for placed in designs:
-            design, step = placed.point.design, laws.fpga_learner(device, placed, factor, self.asked.workload)
+            design, step = placed.point.design, laws.fpga_learner(device, placed, self.asked.workload)
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
             name += f", placement {len(names)}" if name in names else ""
             names.add(name)

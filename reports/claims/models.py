@@ -4,6 +4,7 @@ Every time is modeled, by laws that equal simulated hardware cycle for cycle. Le
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 import impls
 from dse.fpga import Slice, pool
 from dse.fpga.learner_search import LearnerPoint, Problem, fastest
+from dse.times.laws import step_of
 from impls.fpga import cycles, learner
 from impls.fpga.design import Design
-from impls.fpga.learner import FP32, Learner, stages, units_for
+from impls.fpga.learner import FP32, Learner, units_for
 from impls.fpga.model import bank_sums, ledger
-from impls.fpga.network import Network, parse
+from impls.fpga.network import NAMED, Network, parse
+from impls.fpga.passes import stages
 from impls.fpga.resources import Budget, resources
+from impls.training import load
 
 from .judge import Finding
 from .quoted import Quoted
@@ -161,9 +165,19 @@ def count_macs(quoted: Quoted, table: str, network: str = "") -> Finding:
 
 
 def count_stages(_: Quoted) -> Finding:
-    """Count the stages of a pipeline, against three for each layer of weights."""
-    network = parse("cartpole")
-    return Finding.exact({"CartPole": len(stages(network))}, 3 * len(network.layers))
+    """Count the stages of a pipeline for one network, against three for each layer of weights; facts have workloads."""
+    network, workloads = parse("cartpole"), ("pong_dqn", "cartpole_ddpg")
+    facts = {f"stages of all networks of {name}": len(stages(find_network(name))) for name in workloads}
+    return Finding.exact({"CartPole": len(stages(network))}, 3 * len(network.layers), facts)
+
+
+@functools.cache
+def find_network(name: str) -> Network:
+    """Read a network alone, or all networks of a workload's gradient step; of DQN without the double form's pass."""
+    if name in NAMED:
+        return parse(name)
+    workload = load(name)
+    return step_of(replace(workload, learner=replace(workload.learner, double=False)))
 
 
 def pool_budget(quoted: Quoted) -> Budget:
@@ -203,12 +217,16 @@ def build_published(quoted: Quoted) -> Learner:
 
 
 def compare_pipelines(quoted: Quoted, cases: Sequence[tuple[str, int]]) -> Finding:
-    """Compute how many times as long the printed number of pipelines takes as the best number, by network and batch."""
-    budget, ratios, facts = pool_budget(quoted), {}, {}
-    for name, batch in cases:
-        own, printed = (find_best(parse(name), batch, budget, number) for number in (None, _pipelines(quoted)))
-        ratios[f"{name}, B = {batch:,}"] = printed.cycles / own.cycles
-        facts[f"best number for {name}, B = {batch:,}"] = own.design.pipelines
+    """Compute how many times as long the printed number of pipelines takes as the best number, at most over batches.
+
+    Of a critic alone, and of all networks of its DDPG.
+    """
+    budget, ratios, facts = pool_budget(quoted), dict[str, float](), dict[str, float | str]()
+    for (name, batch), more in itertools.product(cases, ("", "_ddpg")):
+        network, reading = find_network(name + more), "all networks" if more else "critic alone"
+        own, printed = (find_best(network, batch, budget, number) for number in (None, _pipelines(quoted)))
+        ratios[reading] = max(ratios.get(reading, 0.0), printed.cycles / own.cycles)
+        facts[f"best number for {name}, B = {batch:,}, {reading}"] = own.design.pipelines
     return Finding.exact(ratios, facts=facts)
 
 
@@ -221,17 +239,20 @@ def count_units(quoted: Quoted) -> Finding:
     return Finding.exact({"f = 1": needed}, printed, {"DSP of two SLRs": pool_budget(quoted).dsp or 0})
 
 
-def store_learner(quoted: Quoted, row: str, network: str, weights_only: bool = False) -> Finding:
-    """Compute the MB of a network's weights alone, or of its learner's buffers, against a printed number."""
+def store_learner(quoted: Quoted, row: str, network: str, workload: str, weights_only: bool = False) -> Finding:
+    """Compute the MB of a network's weights alone, or of its learner's buffers, against a printed number.
+
+    Buffers are of the printed pipelines: of the one network, and of all networks of a workload's gradient step.
+    """
     printed = quoted[f"seed3.table_vi.{row}.sram_mb"]
 
     def hold(name: str) -> float:
-        built = parse(name)
+        built = find_network(name)
         return learner.resources(_balanced(built, _pipelines(quoted), built.macs)).sram_bits / MEGABYTE
 
     if not weights_only:
-        return Finding.exact({"buffers": hold(network)}, printed)
-    others = {f"buffers of {name}": hold(name) for name in (network, "nature", "mnih2013")}
+        return Finding.exact({"critic alone": hold(network), "all networks": hold(workload)}, printed)
+    others = {f"buffers of {name}": hold(name) for name in (network, "nature", "mnih2013", workload)}
     return Finding.exact({"weights": 32 * parse(network).parameters / MEGABYTE}, printed, others)
 
 
@@ -248,32 +269,35 @@ def rate_cartpole(quoted: Quoted) -> Finding:
 def rate_hopper(quoted: Quoted) -> Finding:
     """Compute the most steps/s that the printed DSP blocks can make, against those that Tables V and VII imply."""
     table = quoted.table("seed3_learner.table_v")
-    batch, network = int(table["hopper_batch"]), parse("hopper")
+    batch, dsp = int(table["hopper_batch"]), int(quoted["seed3.table_vi.ddpg.dsp"])
     printed = _rate(quoted, "seed3_learner.table_vii.hopper") / table["hopper_fpga_slower"]
-    dsp = int(quoted["seed3.table_vi.ddpg.dsp"])
-    best = find_best(network, batch, Budget(dsp=dsp))
-    work = batch * sum(stage.gemm.macs for stage in stages(network))
-    most = dsp // FP32.dsp * best.design.clock_hz / work
-    facts = {"in the best pipelines": 1 / learner.ledger(best.design, batch).seconds}
-    return Finding.exact({"steps/s if no unit is ever idle": most}, printed, facts)
+    most, facts = dict[str, float](), dict[str, float | str]()
+    for reading, name in (("critic alone", "hopper"), ("all networks", "hopper_ddpg")):
+        best = find_best(find_network(name), batch, Budget(dsp=dsp))
+        work = batch * sum(stage.gemm.macs for stage in best.design.stages)
+        most[f"{reading}, no unit ever idle"] = dsp // FP32.dsp * best.design.clock_hz / work
+        facts[f"{reading}, in the best pipelines"] = 1 / learner.ledger(best.design, batch).seconds
+    return Finding.exact(most, printed, facts)
 
 
 def cross_curves(
-    quoted: Quoted, network: str, rate: str, faster: Batches, slower: Batches, row: str = "", slowdown: str = ""
+    quoted: Quoted, networks: list[str], rate: str, faster: Batches, slower: Batches, row: str = "", slowdown: str = ""
 ) -> Finding:
     """Compute the FPGA's modeled time over the GPU's printed time where the FPGA is said to win, else its inverse.
 
     ``rate``: the row of Table VII with the learner on the GPU, or, with ``slowdown``, so many times as fast. ``row``:
-    whose printed DSP blocks bound the FPGA's learner. A ratio above 1 leaves no room for the crossing, if no GPU takes
-    longer for less.
+    whose printed DSP blocks bound the FPGA's learner. ``networks``: a workload, with all networks of its gradient
+    step; and one network alone, for a fact. A ratio above 1 leaves no room for the crossing, if no GPU takes longer for
+    less.
     """
     gpu = (quoted[slowdown] if slowdown else 1.0) / _rate(quoted, rate)
     budget = Budget(dsp=int(quoted[f"seed3.table_vi.{row}.dsp"])) if row else pool_budget(quoted)
-    built = parse(network)
-    times = {b: learner.ledger(find_best(built, b, budget).design, b).seconds for b in (*faster, *slower)}
-    ratios = {f"FPGA to GPU, B = {batch:,}": times[batch] / gpu for batch in faster}
-    ratios |= {f"GPU to FPGA, B = {batch:,}": gpu / times[batch] for batch in slower}
-    return Finding.exact(ratios, facts={"the GPU's printed time, ms": 1e3 * gpu})
+    whole, alone = ({b: learner.ledger(find_best(find_network(name), b, budget).design, b).seconds
+                     for b in (*faster, *slower)} for name in networks)  # fmt: skip
+    ratios = {f"FPGA to GPU, B = {batch:,}": whole[batch] / gpu for batch in faster}
+    ratios |= {f"GPU to FPGA, B = {batch:,}": gpu / whole[batch] for batch in slower}
+    facts = {f"one network alone, FPGA to GPU, B = {batch:,}": alone[batch] / gpu for batch in faster}
+    return Finding.exact(ratios, facts={"the GPU's printed time, ms": 1e3 * gpu, **facts})
 
 
 def compare_slowest(quoted: Quoted, few: int, many: int) -> Finding:

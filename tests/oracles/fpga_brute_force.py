@@ -1,12 +1,15 @@
 """The fastest learner of a small problem by trying all there are, for tests of the search."""
 
+import math
+
 import numpy as np
 
 from dse.fpga import learner_search
 from dse.fpga.learner_search import Problem
 from impls.fpga import learner
-from impls.fpga.learner import Mac, resources, stage_cycles, stages, update_cycles
+from impls.fpga.learner import Mac, resources, stage_cycles, update_cycles
 from impls.fpga.network import parse
+from impls.fpga.passes import make_step, stages
 from impls.fpga.resources import Budget
 
 KINDS = ("dsp", "lut", "ff", "bram36", "uram")
@@ -20,25 +23,55 @@ def small_primitives(patch):
     patch.setattr(learner, "BLOCK_WORDS", 4)
     patch.setattr(learner, "DISTRIBUTED_WORDS", 2)
     patch.setattr(learner, "DISTRIBUTED_LUTS", 3)
+    patch.setattr(learner, "BURST_WORDS", 1)
+
+
+def some_network(rng):
+    """A network alone, or those of a step of DQN, or of DDPG and its like."""
+    kind = rng.choice(("alone", "alone", "dqn", "actor critic"))
+    alone, value = parse(rng.choice(SMALL)), parse(rng.choice(("mlp:2-1", "mlp:1-2")))
+    networks = {"value": value} if kind == "dqn" else {"critic": parse("mlp:2-1"), "policy": parse("mlp:1-1")}
+    return alone if kind == "alone" else make_step(kind, networks, double=rng.random() < 0.5)
 
 
 def drawn(rng):
     """A problem that a few designs fit, or none."""
-    network = parse(rng.choice(SMALL))
+    network = some_network(rng)
     mac = Mac(rng.choice((1, 2, 5)), rng.choice((0, 7)), rng.choice((0, 11)))
-    least = resources(Problem(network, 1, Budget(), mac=mac).learner(1, (1,) * len(stages(network)), 1, 0))
+    words_a_cycle, streamed = rng.choice(((0, 0), (1, 0), (0.5, 1), (1, 1), (3, 1)))
+    bytes_per_s = words_a_cycle * 4 * Problem.clock_hz
+    fewest, streamed = (1,) * len(stages(network)), streamed * rng.randint(0, len(streamable(network)))
+    empty = Problem(network, 1, Budget(), mac=mac, bytes_per_s=bytes_per_s)
+    least = resources(empty.learner(1, fewest, 1, 0, streamed))
     budget = {}
     for kind in KINDS:
         base = getattr(least, kind)
         if rng.random() < 0.6 or kind == "dsp":
-            most = 9 if len(network.layers) == 1 else 3
+            most = 9 if len(stages(network)) == 3 else 3 if len(stages(network)) < 8 else 1.4
             budget[kind] = int(base * rng.choice((0.9, 1, rng.uniform(1, most), rng.uniform(1, most)))) + rng.choice(
                 (0, 3)
             )
-    return Problem(network, rng.randint(1, 9), Budget(**budget), rng.choice(learner.FILLS), mac)
+    fill = rng.choice(learner.FILLS)
+    return Problem(network, rng.randint(1, 9), Budget(**budget), fill, mac, bytes_per_s=bytes_per_s)
+
+
+def streamable(network):
+    """FW and BW stages, the largest layers first."""
+    kept = [number for number, stage in enumerate(stages(network)) if stage.kind in ("FW", "BW")]
+    return sorted(kept, key=lambda number: (-stages(network)[number].words, number))
 
 
 def brute_force(problem):
+    """The best with all weights on the chip, or else, where the smallest does not fit, with any number streamed."""
+    best = best_of(problem, 0, 1)
+    if best or not problem.bytes_per_s:
+        return best
+    most = len(streamable(problem.network))
+    found = [best_of(problem, streamed, block) for streamed in range(1, most + 1) for block in (1, 2, 4, 8, 16)]
+    return min((point for point in found if point), key=learner_search.order, default=None)
+
+
+def best_of(problem, streamed, block):
     """The best of every DP, every number of units for every stage, every number of update units and of UltraRAM.
 
     What is taken is added up from the parts of a stage, over all at once: [DP] x [UltraRAM] x [update units, units...].
@@ -48,18 +81,21 @@ def brute_force(problem):
     room = dsps - len(every)  # units that a stage may have: one of each other and an update unit are there too
     best = None
     for pipelines in range(1, min(problem.batch, dsps // len(every)) + 1):
+        if block >= 2 * -(-problem.batch // pipelines):
+            break  # half of it is enough for all samples of a pipeline
         axes = [range(1, min(stage.gemm.macs, room) + 1) for stage in every]
         updates = range(1, min(pipelines * max(layer.parameters for layer in problem.network.layers), room) + 1)
         shape = (len(updates), *map(len, axes))
         if not all(shape):
             continue
-        cycles, macs = total_cycles(problem, pipelines, axes, updates, shape), np.zeros(shape, int)
+        cycles = total_cycles(problem, pipelines, axes, updates, shape, streamed, block)
+        macs = np.zeros(shape, int)
         for axis, numbers in enumerate(axes, 1):
             macs += pipelines * along(numbers, axis, shape)
         macs += along(updates, 0, shape)
-        held = learner.buffers(problem.learner(pipelines, (1,) * len(every), 1, 0))
+        held = learner.buffers(problem.network, pipelines, (1,) * len(every), 1, streamed, block)
         for uram in range(sum(words >= learner.ULTRA_WORDS for words, _, _ in held) + 1):
-            cost = costs(problem, pipelines, axes, updates, uram, macs)
+            cost = costs(problem, pipelines, axes, updates, (uram, streamed, block), macs)
             fits = np.ones(shape, bool)
             for kind in KINDS:
                 have = getattr(problem.budget, kind)
@@ -69,8 +105,8 @@ def brute_force(problem):
             for key in (cycles, *(cost[kind] for kind in KINDS)):
                 fits &= key == key[fits].min()
             for place in np.argwhere(fits):
-                held = problem.learner(pipelines, tuple(int(one) + 1 for one in place[1:]), int(place[0]) + 1, uram)
-                point = problem.point(held)
+                units = tuple(int(one) + 1 for one in place[1:])
+                point = problem.point(problem.learner(pipelines, units, int(place[0]) + 1, uram, streamed, block))
                 if best is None or learner_search.order(point) < learner_search.order(best):
                     best = point
     return best
@@ -80,21 +116,27 @@ def along(values, axis, shape):
     return np.reshape(list(values), [-1 if one == axis else 1 for one in range(len(shape))])
 
 
-def total_cycles(problem, pipelines, axes, updates, shape):
-    slowest = np.zeros(shape, int)
-    for axis, (stage, numbers) in enumerate(zip(stages(problem.network), axes, strict=True), 1):
+def total_cycles(problem, pipelines, axes, updates, shape, streamed, block):
+    slowest, every = np.zeros(shape, int), stages(problem.network)
+    for axis, (stage, numbers) in enumerate(zip(every, axes, strict=True), 1):
         taken = [stage_cycles(stage.gemm, units, problem.fill) for units in numbers]
         slowest = np.maximum(slowest, along(taken, axis, shape))
-    samples = -(-problem.batch // pipelines)
-    updated = [update_cycles(problem.network, pipelines, number) for number in updates]
-    return (samples + len(axes) - 1) * slowest + along(updated, 0, shape)
+    blocks = -(-problem.batch // (pipelines * block))
+    read = [every[number] for number in streamable(problem.network)[:streamed]]
+    layers = {(stage.network, stage.layer): stage.words for stage in read}
+    words = sum(stage.words for stage in read), 2 * sum(layers.values())
+    a_cycle = problem.bytes_per_s / problem.clock_hz / 4
+    reads, written = (math.ceil(count / a_cycle) if count else 0 for count in words)
+    updated = [max(written, update_cycles(problem.network, pipelines, number)) for number in updates]
+    n = max(stage.depth for stage in every)
+    return (blocks + n - 1) * np.maximum(block * slowest, reads) + along(updated, 0, shape)
 
 
-def costs(problem, pipelines, axes, updates, uram, macs):
+def costs(problem, pipelines, axes, updates, memory, macs):
     """Of every design, by kind: units, and each buffer by the units and update units that it serves."""
     every = stages(problem.network)
-    one = problem.learner(pipelines, (1,) * len(every), 1, uram)
-    held = learner.buffers(one)
+    uram, *more = memory
+    held = learner.buffers(problem.network, pipelines, (1,) * len(every), 1, *more)
     ranks = sorted(range(len(held)), key=lambda place: (-held[place][0], place))
     shape = macs.shape
     cost = {"dsp": problem.mac.dsp * macs, "lut": problem.mac.lut * macs, "ff": problem.mac.ff * macs}
@@ -104,8 +146,7 @@ def costs(problem, pipelines, axes, updates, uram, macs):
         stage = every[served[place] - 1] if place < len(served) else None
         for_units = [1]
         if stage:
-            positions = problem.network.layers[stage.layer - 1].positions
-            for_units = [-(-units // positions) for units in axes[served[place] - 1]]
+            for_units = [-(-units // stage.positions) for units in axes[served[place] - 1]]
         reduction = pipelines > 1 and place == len(held) - 1
         for_updates = list(updates) if stage or reduction else [1]
         table = [[learner.blocks(words, max(u, v), ranks.index(place) < uram) for u in for_units] for v in for_updates]

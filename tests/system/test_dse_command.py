@@ -214,6 +214,15 @@ def test_list_names_what_is_shipped_and_this_machine(capsys, tmp_path):
     assert "not probed yet: python -m dse platform probe" in text
 
 
+def test_a_workloads_learner_has_its_batch_and_all_its_networks(capsys):
+    code, out, _ = told(capsys, "fpga", "--workload", "hopper_ddpg", "--json")
+    answer = json.loads(out)
+    assert (code, answer["question"]["batch"]) == (0, 256)
+    assert {"target critic FW 1", "next policy FW 2", "action's critic BW 1"} < {*answer["choice"]["learner"]["units"]}
+    assert "add --batch" in told(capsys, "fpga", "--network", "pong")[2]
+    assert "a3c" in told(capsys, "fpga", "--workload", "cartpole_a3c")[2]
+
+
 def test_show_has_value_unit_origin_and_note(capsys, good):
     code, text, _ = told(capsys, "platform", "show", good)
     rows = [line.split() for line in text.splitlines()]

@@ -147,6 +147,18 @@ def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
     assert all(row.estimate for row in rows if row.label == {"part": "learner", "device": "cpu"})
 
 
+def test_the_table_of_primitives_has_the_rates_of_the_parts():
+    rows = primitives_answer(ask("u200", "pong_dqn")).rows
+    table = {row.label["device"]: row.more for row in rows if "part" not in row.label}
+    times = {(row.label["part"], row.label["device"]): row.estimate for row in rows if row.label.get("part")}
+    assert [*table] == ["cpu", "gpu", "fpga"]
+    for device, rates in table.items():
+        step, both = times["learner", device], times["sampling", device] + times["updating", device]
+        ends = [rates["learner_rate"][name] for name in ("value", "low", "high")]
+        assert ends == pytest.approx([32 / step.value, 32 / step.high, 32 / step.low])
+        assert rates["rmm_rate"]["value"] <= 32 / both.value * (1 + 1e-12)  # of one tree, where parts take the best two
+
+
 def test_an_fpgas_memory_without_a_bandwidth_is_refused():
     lacking = without(load_platform("u200"), "fpga", memory_bandwidth_bytes_per_s=None)
     with pytest.raises(PlatformError, match=r"^fpga: .* memory\.bandwidth_gb_per_s"):
@@ -254,7 +266,7 @@ def test_what_was_tried_is_told():
     assert "tried_depths" not in notes
     assert tried(free=["presampled"])[1]["tried_depths"]["depths"] == (*range(9), 16, 50)
     knee = tried(free=["batch"], exclude=["gpu"])[1]["batch_at_knee"]
-    assert list(knee["shares"]) == ["128", "256", "1,024", "8,192", "65,536"]
+    assert list(knee["shares"]) == ["1,024", "2,048", "4,096", "8,192", "65,536"]
     assert tried(free=["batch"])[1]["batch_still_rising"]["largest"] == 65536  # a GPU dispatches as much for each batch
 
 

@@ -4,7 +4,8 @@ import itertools
 import pytest
 
 from dse.estimate import Estimate, Evidence
-from dse.fpga import BOUNDED, learner_search, placement
+from dse.fpga import BOUNDED, learner_search, placement, pool
+from dse.fpga.learner_search import Problem
 from dse.mapping.build import build, flows
 from dse.mapping.question import find_mapping, tables
 from dse.mapping.what_if import with_changes
@@ -285,9 +286,9 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
     """
     parts = parts_of(platform, name)
     fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
-    slices, (network, _) = placement.slices_of(fpga), laws.network_of(parts.workload)
-    clock = fpga.clock_hz.value
-    found = placement.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
+    slices = placement.slices_of(fpga)
+    posed = Problem(laws.step_of(parts.workload), parts.batch, pool(slices), clock_hz=fpga.clock_hz.value)
+    found = placement.learners(slices, posed, parts.rmms(fpga))
     whole = [placement.amounts(one.budget) for one in slices]
     roomy = [rmm for rmm in parts.rmms(fpga) if rmm.point.needed.bram36 < 300]
     for rmm in (roomy[0], roomy[3], roomy[-1]):
@@ -299,7 +300,7 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
                 beside += [one.point.cycles for one in found if one.fits(left)]
         pooled = [int(sum(column) - need) for column, need in zip(zip(*whole, strict=True), needs, strict=True)]
         budget = Budget(**dict(zip(BOUNDED, pooled, strict=True)))
-        best = learner_search.fastest(learner_search.Problem(network, parts.batch, budget, clock_hz=clock))[0].cycles
+        best = learner_search.fastest(dataclasses.replace(posed, budget=budget))[0].cycles
         assert min(beside) >= best
         assert min(beside) <= best * (1.0 if len(slices) == 1 else 1.35)
 

@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.times.laws import step_of
 from impls.fpga import learner as laws
-from impls.fpga.learner import Learner, ledger, resources, stage_cycles, stages, units_for
+from impls.fpga.learner import Learner, ledger, longest, resources, stage_cycles, units_for
 from impls.fpga.network import Gemm, parse
+from impls.fpga.passes import stages
+from impls.training import load
+from impls.training.weights import networks, step_macs
+from tests.learning import change
 
 SIDES = st.integers(1, 12)
 GEMMS = st.builds(Gemm, SIDES, SIDES, SIDES)
@@ -26,6 +31,30 @@ def test_three_stages_a_layer(name):
     assert [str(stage) for stage in stages(parse("mlp:2-3-1"))] == ["FW 1", "FW 2", "LOSS", "BW 2", "WA 2", "WA 1"]
     passes = sum(stage.gemm.macs for stage in stages(network) if stage.kind in ("FW", "WA"))
     assert passes == 2 * network.macs
+
+
+ROUNDS = {"cartpole_dqn": 9, "cartpole_spo_dqn": 9, "cartpole_ddpg": 14, "hopper_td3": 14, "hopper_sac": 14}
+"""Rounds of the longest chain, of 3 layers: of actor-critics policy, critic, back to the actions, policy back."""
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_stages_do_the_multiply_adds_of_a_whole_gradient_step(name):
+    workload = change(load(name), policy_delay=1)
+    step = step_of(workload)
+    assert sum(stage.gemm.macs for stage in stages(step) if stage.kind != "LOSS") == step_macs(workload)
+    assert step.parameters == sum(size.parameters for size in networks(workload).values())
+    assert longest(step) == ROUNDS[name]
+
+
+@pytest.mark.parametrize(("block", "pace"), [(1, 24), (2, 24), (4, 40), (8, 80)])
+def test_a_block_waits_for_its_weights_or_its_stages(block, pace):
+    """12 weights at half a word a cycle, and stages of 10, 2 and 10 cycles."""
+    learner = least(parse("mlp:5-2"), update_units=12, streamed=1, block=block, bytes_per_s=400e6)
+    told = ledger(learner, 13)
+    assert dict(told.entries)["samples of a pipeline"] == -(-13 // block) * pace
+    assert dict(told.entries)["fill of the pipeline"] == 2 * pace
+    assert dict(told.entries)["weight update"] == 48  # a word in and a word out for each weight
+    assert ("weights" in told.bottleneck) == (pace == 24)
 
 
 @given(GEMMS, st.integers(1, 200))
@@ -117,6 +146,8 @@ def test_the_largest_buffers_go_to_ultraram_first():
     assert [one.uram for one in needed] == [0, 9, 18, 27]  # 65,792 words each
     assert [one.bram36 for one in needed] == [14 + 65 * left for left in (3, 2, 1, 0)]
     assert resources(least(network)) == needed[3]
+    streamed = resources(least(network, streamed=1, bytes_per_s=1e9))
+    assert needed[3].sram_bits - streamed.sram_bits == 32 * (256 * 257 - 2 * 1024)  # but for two bursts
 
 
 @pytest.mark.parametrize(
@@ -128,6 +159,8 @@ def test_the_largest_buffers_go_to_ultraram_first():
         ({"units": (1, 0, 1)}, "units must be 3"),
         ({"fill": "none"}, "fill must be"),
         ({"clock_hz": 0.0}, "clock_hz must be above 0"),
+        ({"streamed": -1}, "streamed must be at least 0"),
+        ({"streamed": 1}, "bytes_per_s above 0, not 0"),
     ],
 )
 def test_what_cannot_be_built(options, said):
