@@ -5,17 +5,20 @@ updates their priorities; batches are sampled ahead, so the slower of RMM and le
 """
 
 import argparse
+import json
 import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from impls.fpga.design import PORTS
 from impls.fpga.learner import FILLS, FP32
 from impls.fpga.network import SYNTAX, Network, parse
 from impls.terminal import count
 from impls.training import load_timed
 
 from .. import platforms
+from ..answer import Note
 from ..fpga.design import SHARINGS, Question, answer_design, explore
 from ..fpga.hls import write_hls
 from ..fpga.placement import slices_of
@@ -68,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if clock is None:
         raise ValueError(f"platform {platform.name!r} states no clock of its FPGA; give one with --clock-mhz")
     network, batch = _read_networks(options)
-    space = Space(options.capacity, batch, leaf_bits=(options.leaf_bits,), clock_hz=clock.value)
+    space = Space(options.capacity, batch, leaf_bits=(options.leaf_bits,), clock_hz=clock.value, ports=PORTS)
     mac = replace(FP32, dsp=options.dsp_per_mac)
     memory = fpgas[0].memory.bandwidth_bytes_per_s if fpgas[0].memory else None
     question = Question(network, space, slices_of(fpgas[0]), options.slice, options.fill, mac, memory)
@@ -77,6 +80,11 @@ def run(options: argparse.Namespace) -> int:
     if options.emit:
         line = write_hls(Path(options.emit[1]), choices[0].rmm.design, choices[0].learner.design, batch)
         answer = replace(answer, paste=(line,))
+    placed = options.results / "fpga" / "placed.json"
+    if placed.exists():
+        rates = [record["fmax_mhz"] for record in json.loads(placed.read_text())]
+        note = Note("placed", {"trees": len(rates), "low": min(rates), "high": max(rates)})
+        answer = replace(answer, notes=(*answer.notes, note))
     return show(answer, options)
 
 

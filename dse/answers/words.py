@@ -291,12 +291,15 @@ SENTENCES = {
     "bound_by_rmm": "The replay tree limits the rate.",
     "streams_weights": "Weights that do not fit on the chip are read from the card's memory ({gb_per_s} GB/s, "
     "{origin}), for {samples:sample} at a time: {names:list}.",
-    "nearly_full": "The design takes more than {share:share} of a resource; whether it then meets the clock is not "
-    "modeled.",
+    "nearly_full": "The design takes more than {share:share} of a resource; its clock is assumed, not that of a "
+    "placed design.",
+    "tree_in_turn": "The tree samples and updates in turn, in {cycles} cycles.",
+    "tree_at_once": "The tree samples and updates at once ({ports} memories), in {cycles} cycles, not {in_turn}.",
     "other_pipelines": "Next best: {pipelines:pipeline} with {dsp} DSP blocks, {pace:pace}.",
     "greedy": "The greedy search of [Zhang2023] takes {pipelines:pipeline} with {dsp} DSP blocks and is {pace:pace}.",
     "greedy_does_not_fit": "The greedy search of [Zhang2023] finds no design: {reason}.",
     "no_other_pipelines": "No other number of pipelines fits.",
+    "placed": "clock of {trees} trees placed on an ECP5, a slower FPGA: {low} to {high} MHz, modeled by nextpnr",
     "basis": "{what}: {basis}, {source}",
 }
 """What is said, by kind."""

@@ -2,9 +2,10 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from impls.fpga import learner
+from impls.fpga.design import PORTS
 from impls.fpga.learner import FP32, Mac
 from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, exceeded
@@ -188,6 +189,10 @@ def answer_design(
     if question.memory and (streamed := best.learner.design.streamed_stages):
         read = {"gb_per_s": question.memory.value / 1e9, "origin": question.memory.origin, "names": streamed}
         notes.append(Note("streams_weights", {"samples": best.learner.design.block, **read}, "first"))
+    tree = best.rmm.design
+    in_turn = replace(tree, design=replace(tree.design, ports=PORTS[0])).cycles(space.batch)
+    told = {"ports": tree.design.ports, "cycles": best.rmm.cycles, "in_turn": in_turn}
+    notes.append(Note("tree_at_once" if tree.design.overlaps else "tree_in_turn", told, "first"))
     notes += [Note("no_other_pipelines", level="first")] * (len(choices) == 1)
     notes += [Note("nearly_full", {"share": FULL}, "first")] * (max(max(use.more.values()) for use in uses) > FULL)
     others = [_design_row(question, other, "other_pipelines", best) for other in choices[1:]]

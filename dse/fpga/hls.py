@@ -1,7 +1,8 @@
 """Write a design as C++ for high-level synthesis: the kernel of an RMM, its parameters filled in, and a host program.
 
-[Zhang2023, section VI-C and Fig. 8]: templates that the chosen parameters fill. The learner's parameters are written
-too, for a kernel of one's own: none comes with this.
+[Zhang2023, section VI-C and Fig. 8]: templates that the chosen parameters fill. A call of the kernel samples, updates
+or retrieves, whatever the ports of a design's memories. The learner's parameters are written too, for a kernel of a
+user's own: none comes with this.
 """
 
 import shlex

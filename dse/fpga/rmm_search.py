@@ -1,11 +1,12 @@
-"""Price every replay management module: banks S, fanout K, micro-architecture, banking, width of the leaves.
+"""Price every replay management module: banks S, fanout K, micro-architecture, banking, ports, width of leaves.
 
-The objective is the mean number of cycles to sample a batch and to update it, by the laws of ``cycles.py`` and the
-batches of ``model.py``, as if every leaf weighed the same. There are few enough designs to price them all.
+The objective is the mean number of cycles to sample a batch and to update one, in turn or at once by its ports, by the
+laws of ``cycles.py`` and the batches of ``model.py``, as if every leaf weighed the same. There are few enough designs
+to price them all.
 
 Ties: fewest cycles, then interleaved banks, which alone stay as fast where a buffer is part full, then the widest
 leaves, then the order of ``Point.cost``, then fewest banks, smallest fanout, ``MICROS``,
-smallest queue, with UltraRAM.
+``PORTS``, smallest queue, with UltraRAM.
 """
 
 import functools
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from impls.checks import integer_at_least
 from impls.fpga import cycles
-from impls.fpga.design import BANKINGS, MICROS, Design
+from impls.fpga.design import BANKINGS, MICROS, PORTS, Design
 from impls.fpga.model import batches
 from impls.fpga.resources import Resources, resources
 
@@ -55,7 +56,10 @@ RmmPoint = Point[Rmm]
 
 @dataclass(frozen=True)
 class Space:
-    """The designs in question, for batches of ``batch``; ``queues`` deeper than that are as deep as that."""
+    """The designs in question, for batches of ``batch``; ``queues`` deeper than that are as deep as that.
+
+    By default all sample and update in turn.
+    """
 
     capacity: int
     batch: int
@@ -64,6 +68,7 @@ class Space:
     leaf_bits: Sequence[int] = LEAF_BITS
     queues: Sequence[int] = QUEUES
     clock_hz: float = 200e6
+    ports: Sequence[str] = PORTS[:1]
 
     def __post_init__(self) -> None:
         integer_at_least("capacity", self.capacity, 1)
@@ -76,9 +81,9 @@ class Space:
             if banks > self.capacity:
                 continue
             for queue in queues if banks > 1 else [self.batch]:
-                axes = (BANKINGS if banks > 1 else BANKINGS[:1], self.fanouts, MICROS, self.leaf_bits)
-                for banking, fanout, micro, bits in itertools.product(*axes):
-                    design = Design(self.capacity, fanout, bits, micro, banks, banking, self.clock_hz)
+                axes = (BANKINGS if banks > 1 else BANKINGS[:1], self.fanouts, MICROS, self.leaf_bits, self.ports)
+                for banking, fanout, micro, bits, ports in itertools.product(*axes):
+                    design = Design(self.capacity, fanout, bits, micro, banks, banking, self.clock_hz, ports)
                     yield from (Rmm(design, queue, uram) for uram in (True, False))
 
 
@@ -91,25 +96,30 @@ def priced(space: Space) -> list[RmmPoint]:
 def _order(point: RmmPoint) -> tuple[object, ...]:
     rmm, design = point.design, point.design.design
     spread = design.banking == "contiguous"
-    shape = (design.banks, design.fanout, MICROS.index(design.micro), rmm.queue, not rmm.uram)
+    kinds = (MICROS.index(design.micro), PORTS.index(design.ports))
+    shape = (design.banks, design.fanout, *kinds, rmm.queue, not rmm.uram)
     return (point.cycles, spread, -design.leaf_bits, *point.cost, *shape)
 
 
 @functools.lru_cache(maxsize=4096)
 def mean_cycles(design: Design, batch: int) -> float:
-    """Compute the mean cycles of sampling and then updating a batch: ``model.ledger`` for a whole space at once."""
+    """Compute the mean cycles of sampling a batch and then updating it, or the batch before it at the same time.
+
+    As ``model.ledger``, for a whole space at once.
+    """
     if design.banks == 1:
-        return float(cycles.count_cycles(design, "sample", batch) + cycles.count_cycles(design, "update", batch))
-    arrived, behind = _queues(design.capacity, design.banks, design.banking, batch)
-    interval = cycles.interval(design, "sample")
-    sample = _last_begun(arrived, behind, interval) + cycles.fill(design, "sample")
-    update = _last_begun(arrived, behind, 1) + cycles.fill(design, "update")
-    return sample + update + 2 * cycles.dispatch(design)
-
-
-def _last_begun(arrived: NDArray[np.int32], behind: NDArray[np.int32], interval: int) -> float:
-    """Compute the mean cycle in which a batch's last element begins: each waits for those of its bank before it."""
-    return float((arrived + behind * interval).max(axis=1).mean())
+        sample, update = (np.array([cycles.count_cycles(design, op, batch)]) for op in ("sample", "update"))
+    else:
+        arrived, behind = _queues(design.capacity, design.banks, design.banking, batch)
+        # Each element waits for those of its bank before it.
+        sample, update = (
+            (arrived + behind * cycles.interval(design, op)).max(axis=1)
+            + cycles.fill(design, op)
+            + cycles.dispatch(design)
+            for op in ("sample", "update")
+        )
+    spent = np.maximum(sample, np.roll(update, 1)) if design.overlaps else sample + update
+    return float(spent.mean())
 
 
 @functools.lru_cache(maxsize=8)

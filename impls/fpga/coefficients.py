@@ -10,6 +10,7 @@ LUTS = {
     "piece chosen": 0.4031,
     "priority chosen": 0.6806,
     "priority retrieved": 0.8422,
+    "sibling checked": 0.3717,
     "sibling passed": 3.9649,
     "siblings subtracted": 1.9173,
     "siblings summed": 0.7395,
@@ -17,4 +18,5 @@ LUTS = {
     "start subtracted": 1.4916,
     "word chosen": 0.2989,
     "word enabled": 5.3577,
+    "word held": 1.6356,
 }

@@ -13,11 +13,13 @@ from .design import Design
 
 
 def interval(design: Design, op: str) -> int:
-    """Cycles between two elements of one bank: K for a "sample" by scan, else one.
+    """Cycles between two elements of one bank: K for a "sample" by scan; 2 for others by a dual port; else one.
 
     An index may repeat from one cycle to the next also in an "update", because sums are forwarded.
     """
-    return design.fanout if op == "sample" and design.micro == "scan" else 1
+    if op == "sample":
+        return design.fanout if design.micro == "scan" else 1
+    return 2 if design.ports == "dual" else 1
 
 
 def fill(design: Design, op: str) -> int:

@@ -5,6 +5,12 @@ below the sub-tree's root. Levels are counted from the leaves, as everywhere: le
 
 A bank is a pipeline of L stages, one memory a level, so that as many samples are under way at once. Two ways to make a
 stage (``micro``): ``scan`` looks at one sibling a cycle, as [Zhang2023]; ``wide`` reads all K as one memory row.
+
+``ports`` of a memory: ``shared``: one to read and one to write, so that sampling and updating take turns. In the others
+both run at once, each at its own rate, as [Zhang2023, section IV-C]. ``dual``: a block RAM or UltraRAM has two ports
+that read or write in a cycle; one samples, on the other an update reads, and writes in the next cycle, so that it takes
+two. ``copied``: two memories of a port to read and one to write have the same content, one for each pipeline, and an
+update takes one cycle. UltraRAM has both ports at full width, a block RAM at half of it.
 """
 
 import functools
@@ -18,6 +24,7 @@ MOST_LEAVES = 1 << 48
 MOST_BITS = 64
 MOST_HZ = 1e12
 BANKINGS = ("contiguous", "interleaved")
+PORTS = ("shared", "dual", "copied")
 
 
 @dataclass(frozen=True)
@@ -36,12 +43,14 @@ class Design:
     banks: int = 1
     banking: str = "contiguous"
     clock_hz: float = 200e6
+    ports: str = "shared"
 
     def __post_init__(self) -> None:
         for name, least in (("capacity", 1), ("fanout", 2), ("leaf_bits", 1), ("banks", 1)):
             integer_at_least(name, getattr(self, name), least)
         one_of("micro", self.micro, MICROS)
         one_of("banking", self.banking, BANKINGS)
+        one_of("ports", self.ports, PORTS)
         if self.banks > self.capacity:
             raise ValueError(f"{self.banks} banks cannot share {self.capacity} leaves: at most one bank a leaf")
         for name, most in (("capacity", MOST_LEAVES), ("leaf_bits", MOST_BITS)):
@@ -56,6 +65,11 @@ class Design:
     def bank_capacity(self) -> int:
         """Leaves of the largest bank."""
         return -(-self.capacity // self.banks)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether samples and updates run at once."""
+        return self.ports != "shared"
 
     @functools.cached_property
     def sizes(self) -> tuple[int, ...]:

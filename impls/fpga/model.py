@@ -2,7 +2,8 @@
 
 An element goes to the bank that holds its leaf, so a batch takes as long as its busiest bank. Where prefix values or
 leaves are random, so is that load: the model takes the mean over random batches (seeded, so that the same question has
-the same answer). Sampling and updating share the memories' ports, so that operations never overlap: cycles add up.
+the same answer). Where sampling and updating share the memories' ports, operations never overlap: cycles add up. Else
+a step takes the larger part of two: to sample a batch, or to get and update the batch before it.
 """
 
 import math
@@ -26,7 +27,8 @@ PARTS = {
     "insert": ("insert",),
     "step": ("sample", "get", "update"),
 }
-"""Passes of the pipelines for each operation, one after the other."""
+"""Passes of the pipelines for each operation, one after the other, but for a step of a design that overlaps."""
+BESIDE = "get, update: after the last sample"
 LAWS = ("rtl", "published", "pearl")
 """``rtl``: simulated hardware. ``published``: [Zhang2023], B/S K and B/S. ``pearl``: the open model of [Meng2024]."""
 ELEMENT_BYTES = 8  # a uniform or an index on the link
@@ -77,8 +79,8 @@ def ledger(
     """Cycles and seconds of ``op``. ``shares [S]`` weigh the banks, by default as if all leaves were equal.
 
     "draw", "sample": B random prefix values; "update", "get": the leaves these fall on; "insert": B leaves in a row;
-    "step": draw, get and update; "total": the root; "upload", "download": B elements of 8 bytes over the link.
-    ValueError for any other, and for a transfer without a link.
+    "step": draw, get and update, or a draw beside the others; "total": the root; "upload", "download": B elements of 8
+    bytes over the link. ValueError for any other, and for a transfer without a link.
     """
     one_of("op", op, OPS)
     one_of("law", law, LAWS)
@@ -91,10 +93,16 @@ def ledger(
     if op == "total":
         return Ledger(op, batch, law, (("read the root", ROOT_CYCLES),), 0.0, design.clock_hz)
     parts = PARTS[op] if batch else ()
+    beside = design.overlaps and len(parts) > 1
     if law != "rtl":
-        return Ledger(op, batch, law, tuple(_PRINTED[law](design, part, batch) for part in parts), 0.0, design.clock_hz)
+        printed = [_PRINTED[law](design, part, batch) for part in parts]
+        if beside:
+            printed[1:] = [(BESIDE, max(0, printed[1][1] + printed[2][1] - printed[0][1]))]
+        return Ledger(op, batch, law, tuple(printed), 0.0, design.clock_hz)
     sampled = list(batches(design, op, batch, shares))
-    entries = tuple(entry for part in parts for entry in _entries(design, part, sampled))
+    entries = tuple(entry for part in parts[: 1 if beside else None] for entry in _entries(design, part, sampled))
+    if beside:
+        entries += ((BESIDE, _count_beside(design, sampled) - math.fsum(spent for _, spent in entries)),)
     busiest = float(np.mean([np.bincount(banks).max() for banks in sampled])) if batch else 0.0
     return Ledger(op, batch, law, entries, busiest, design.clock_hz)
 
@@ -138,6 +146,13 @@ def _entries(design: Design, part: str, sampled: list[Banks]) -> list[tuple[str,
         (f"{part}: fill", filled),
         (f"{part}: the busiest bank's other elements", mean - dispatch - filled),
     ]
+
+
+def _count_beside(design: Design, sampled: list[Banks]) -> float:
+    """Mean cycles to sample a batch and, at once, to get and update the one before it."""
+    spent = {part: [cycles.count_queued_cycles(design, part, banks) for banks in sampled] for part in PARTS["step"]}
+    before = np.roll(np.add(spent["get"], spent["update"]), 1)
+    return float(np.maximum(spent["sample"], before).mean())
 
 
 def _published(design: Design, part: str, batch: int) -> tuple[str, float]:

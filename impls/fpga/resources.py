@@ -11,8 +11,8 @@ that depth, whose words are laid side by side, each begun on a new *byte* where 
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 from .coefficients import LUTS
@@ -22,6 +22,8 @@ MULTIPLEXER = 0.5
 """Cost of choosing one more piece, per bit read or per write enable."""
 SEPARATE_PORT = 2
 """Cost of a read port of its own."""
+HOLDING_PORT = 8
+"""Cost of the ports of a dual block RAM: the port that writes reads at the same time, so a register holds its word."""
 
 
 @dataclass(frozen=True)
@@ -36,29 +38,41 @@ class Primitive:
     shared: bool = False
 
 
-def _block(name: str, bits: int, widest: int, each: int) -> list[Primitive]:
-    """Configurations of a block RAM: as deep as it is narrow; every 8 bits have a ninth, used from width 9 up."""
+def block_ram(name: str, bits: int, widest: int, each: int) -> list[Primitive]:
+    """Configurations of a block RAM: as deep as it is narrow; every 8 bits have a ninth, used from width 9 up.
+
+    The widest has both ports of the block for one to read and one to write; each alone has half of it.
+    """
     widths = [(bits // data, data if data < 8 else data * 9 // 8) for data in (1, 2, 4, 8, 16, 32, 64)]
     return [Primitive(name, depth, width, min(width, 9), each) for depth, width in widths if width <= widest]
 
 
 DISTRIBUTED = (Primitive("lutram", 32, 14, 14, 16, True), Primitive("lutram", 64, 7, 7, 16, True))
-BLOCK = (*_block("bram18", 1 << 14, 36, 129), *_block("bram36", 1 << 15, 72, 257))
+BLOCK = (*block_ram("bram18", 1 << 14, 36, 129), *block_ram("bram36", 1 << 15, 72, 257))
 ULTRA = (Primitive("uram", 4096, 72, 8, 1024), Primitive("uram", 4096, 72, 9, 1024))
-LUTS_OF_DISTRIBUTED = 8
+DEEP_DISTRIBUTED = tuple(Primitive(f"lutram{depth}", depth, 1, 1, depth // 16, True) for depth in (64, 128, 256))
+DUAL_DISTRIBUTED = (Primitive("lutram", 32, 8, 8, 16, True), *DEEP_DISTRIBUTED)
+DUAL_BLOCK = (*block_ram("bram18", 1 << 14, 18, 129), *block_ram("bram36", 1 << 15, 36, 257))
+Kinds = Sequence[tuple[Sequence[Primitive], Sequence[Primitive], int]]
+KINDS: Kinds = ((DISTRIBUTED, DUAL_DISTRIBUTED, SEPARATE_PORT), (BLOCK, DUAL_BLOCK, HOLDING_PORT), (ULTRA, ULTRA, 2))
+"""Primitives with a port to write and one to read, dual ones, and the cost of the ports of a dual one, by kind."""
+LUTS_OF_DISTRIBUTED = {"lutram": 8, "lutram64": 2, "lutram128": 4, "lutram256": 8}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """``rows`` of ``words``, each of ``width`` bits and written alone, with one port to write and one to read.
+    """``rows`` of ``words``, each of ``width`` bits and written alone, with a port to write and ``reads`` to read.
 
     A memory that ``answers_at_once`` has no register behind its read port, which only distributed RAM can do without.
+    A second port to read takes a second copy, unless it is ``dual`` and reads by the port that writes, in turn.
     """
 
     rows: int
     words: int
     width: int
     answers_at_once: bool = False
+    reads: int = 1
+    dual: bool = False
 
     @property
     def bits(self) -> int:
@@ -68,15 +82,19 @@ class Memory:
 
 @dataclass(frozen=True)
 class Allocation:
-    """``number`` primitives of a kind, or flip-flops, ``"ff"``, a bit each; the memory is cut into ``pieces``."""
+    """``number`` primitives of a kind, or flip-flops, ``"ff"``, a bit each; the memory is cut into ``pieces``.
+
+    ``holds``: whether a register holds the word that the writing port has read.
+    """
 
     primitive: str
     number: int
     pieces: int
+    holds: bool = field(default=False, repr=False)
 
 
-def allocate(memory: Memory, uram: bool) -> Allocation:
-    """The cheapest primitives; ``uram`` says whether Ultra RAM may be used.
+def allocate(memory: Memory, uram: bool, kinds: Kinds = KINDS) -> Allocation:
+    """The cheapest primitives, of a device's ``kinds``; ``uram`` says whether Ultra RAM may be used.
 
     >>> allocate(Memory(65536 // 16, 16, 18), uram=True)
     Allocation(primitive='uram', number=4, pieces=1)
@@ -84,12 +102,15 @@ def allocate(memory: Memory, uram: bool) -> Allocation:
     (Allocation(primitive='bram36', number=4, pieces=1), Allocation(primitive='ff', number=352, pieces=1))
     """
     best, chosen = memory.bits, Allocation("ff", memory.bits, 1)
-    for kind in (DISTRIBUTED, *(() if memory.answers_at_once else (BLOCK, *((ULTRA,) if uram else ())))):
+    for separate, dual, holding in kinds[: 1 if memory.answers_at_once else 2 + uram]:
         # Invariant: best is the cost of the chosen allocation, rounded down.
-        cost, primitive = min(((_cost(memory, each), each) for each in kind), key=lambda priced: priced[0])
+        ways = [(memory.reads, memory.reads * SEPARATE_PORT, primitive) for primitive in separate]
+        ways += [(1, holding, primitive) for primitive in dual if memory.dual]
+        cost, way = min(((_cost(memory, *way), way) for way in ways), key=lambda priced: priced[0])
         if cost < best:
-            best = int(cost)
-            chosen = Allocation(primitive.name, _number(memory, primitive), _pieces(memory, primitive))
+            best, (copies, port, primitive) = int(cost), way
+            number, pieces = copies * _number(memory, primitive), _pieces(memory, primitive)
+            chosen = Allocation(primitive.name, number, pieces, port == HOLDING_PORT)
     return chosen
 
 
@@ -102,11 +123,11 @@ def _number(memory: Memory, primitive: Primitive) -> int:
     return -(-_pieces(memory, primitive) * padded // primitive.width)
 
 
-def _cost(memory: Memory, primitive: Primitive) -> float:
+def _cost(memory: Memory, copies: int, port: int, primitive: Primitive) -> float:
     pieces, width = _pieces(memory, primitive), memory.words * memory.width
     used = pieces * width / primitive.width if primitive.shared else _number(memory, primitive)
-    chosen = (pieces - 1) * width + (pieces * memory.words if pieces > 1 else 0)
-    return used * primitive.each + chosen * MULTIPLEXER + SEPARATE_PORT
+    chosen = memory.reads * (pieces - 1) * width + (pieces * memory.words if pieces > 1 else 0)
+    return copies * used * primitive.each + chosen * MULTIPLEXER + port
 
 
 BATCH = 1024
@@ -138,7 +159,7 @@ class Part:
     @property
     def memory_luts(self) -> int:
         """Look-up tables that serve as memory."""
-        return LUTS_OF_DISTRIBUTED * self.primitives.get("lutram", 0)
+        return sum(luts * self.primitives.get(name, 0) for name, luts in LUTS_OF_DISTRIBUTED.items())
 
 
 def _total(parts: Iterable[Part]) -> Part:
@@ -262,8 +283,10 @@ def sampler(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
             terms["siblings subtracted"] += (_siblings(design, level) - 1) * width
             terms["siblings summed"] += _adders(_siblings(design, level) - 1) * design.widths[level]
         else:
-            ff += 2 * _bits(fanout) + 1
+            ff += (1 if design.overlaps else 2) * _bits(fanout) + 1
             terms["sibling passed"] += width
+        if design.overlaps:
+            terms["sibling checked"] += memory_of(design, level).words * _kept(design, level)
         terms["node divided"] += _uneven(fanout) * _bits(fanout) * node
     if design.micro == "wide":
         terms["priority chosen"] = (_siblings(design, 0) - 1) * design.leaf_bits
@@ -274,14 +297,18 @@ def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     """Cost of a stage a level, which registers an update and the sum it wrote last.
 
     A node's number is shifted from stage to stage, and shared, where K is a power of two. The leaves' stage also
-    registers whether it is to write, and the tag and the priority of a retrieval.
+    registers whether it is to write, and the tag and the priority of a retrieval. Where a port reads and writes in
+    turn, no sum is kept, and the bank knows whose turn it is.
     """
     nodes = [_bits(size) for size in design.sizes[:-1]]
     retrieval = 2 + design.leaf_bits + 2 * _bits(batch)
     changes = design.leaf_bits + design.levels * (design.leaf_bits + 1)
     sums = [_kept(design, level) for level in range(design.levels)]
-    ff = retrieval + changes + sum(sums) + design.widths[-1] + design.levels + 2 + nodes[0] + sum(nodes)
-    terms = Counter({"node compared": sum(nodes), "change added": sum(sums), "priority retrieved": design.leaf_bits})
+    ff = retrieval + changes + design.widths[-1] + design.levels + 2 + sum(nodes)
+    terms = Counter({"change added": sum(sums), "priority retrieved": design.leaf_bits})
+    if design.ports != "dual":
+        ff += sum(sums) + nodes[0]
+        terms["node compared"] = sum(nodes)
     if _uneven(design.fanout):
         ff += sum(nodes[1:])
         terms["node divided"] += _bits(design.fanout) * sum(nodes)
@@ -295,48 +322,61 @@ def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 def bank(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     """Cost of both pipelines and their memories."""
     memories = (_memory(design, level, uram) for level in range(design.levels))
-    return _total((sampler(design, batch), updater(design, batch), *memories))
+    turn = Part(int(design.ports == "dual"), {}, {})
+    return _total((sampler(design, batch), updater(design, batch), turn, *memories))
+
+
+def memory_of(design: Design, level: int) -> Memory:
+    """The memory of a bank's level."""
+    groups, words = design.sizes[level + 1], _siblings(design, level)
+    rows, words = (groups, words) if design.micro == "wide" else (groups * design.fanout, 1)
+    return Memory(rows, words, _kept(design, level), reads=1 + design.overlaps, dual=design.ports == "dual")
 
 
 def _memory(design: Design, level: int, uram: bool) -> Part:
     """Cost of a level's memory. Other than block or Ultra RAM has a register behind it; address bits choose a piece."""
-    groups, width = design.sizes[level + 1], _kept(design, level)
-    wide = Memory(groups, _siblings(design, level), width)
-    memory = wide if design.micro == "wide" else Memory(groups * design.fanout, 1, width)
-    used = allocate(memory, uram)
-    ff = memory.words * width if used.primitive in ("ff", "lutram") else _bits(used.pieces)
-    return _stored(memory, used, 1) + Part(ff, {"address shared": _bits(memory.rows)}, {})
+    memory = memory_of(design, level)
+    used, row = allocate(memory, uram, KINDS), memory.words * memory.width
+    read = row if used.primitive in ("ff", *LUTS_OF_DISTRIBUTED) else _bits(used.pieces)
+    shared, ff = 0 if design.ports == "copied" else _bits(memory.rows), memory.reads * read + used.holds * row
+    return _stored(memory, used, 1) + Part(ff, {"address shared": shared, "word held": used.holds * row}, {})
 
 
 def _stored(memory: Memory, used: Allocation, copies: int) -> Part:
-    """Cost of a memory's cells and of choosing the piece that is read."""
-    terms = {"piece chosen": copies * (used.pieces - 1) * memory.words * memory.width}
+    """Cost of the cells of ``copies`` memories and of choosing the pieces that are read."""
+    terms = {"piece chosen": copies * memory.reads * (used.pieces - 1) * memory.words * memory.width}
     if used.primitive == "ff":
         return Part(copies * used.number, terms, {})
     return Part(0, terms, {used.primitive: copies * used.number})
 
 
 def dispatcher(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """Cost of S (S - 1) comparers and S queues, each S lanes wide; nothing where there is one bank."""
-    return _dispatcher(design, batch, 0)
+    """Cost of S (S - 1) comparers and S queues, each S lanes wide; nothing where there is one bank.
+
+    Twice that where samples and updates overlap; the dispatcher of updates needs no starts of banks.
+    """
+    if not design.overlaps:
+        return _dispatcher(design, batch, 2 + _mass(design))
+    accesses = _dispatcher(design, batch, 2 + _bits(design.capacity) + design.leaf_bits, sampling=False)
+    return _dispatcher(design, batch, _mass(design)) + accesses + Part(design.banks - 1, {}, {})
 
 
-def _dispatcher(design: Design, batch: int, unread: int) -> Part:
-    """The same with ``unread`` upper bits of a request that no bank sees; a queue drops them at the end of a row."""
+def _dispatcher(design: Design, batch: int, asked: int, unread: int = 0, sampling: bool = True) -> Part:
+    """Cost for requests of ``asked`` bits and a tag; a queue drops ``unread`` upper bits at the end of a row."""
     banks = design.banks
     if banks == 1:
         return Part(0, {}, {})
-    request = 2 + _bits(batch) + _mass(design)
+    request = _bits(batch) + asked
     rows = 1 << _bits(-(-batch // banks))
     queue = Memory(rows, 1, banks * (1 + request) - unread, answers_at_once=True)
-    starts = _prefix_widths(banks - 1, design.widths[-1])
+    starts = _prefix_widths(banks - 1, design.widths[-1]) if sampling else []
     ff = sum(starts) + banks * (banks + 2 * _bits(rows) + rows.bit_length())
     terms = {
         "start compared": banks * sum(starts),
         "lane merged": banks * banks * (request - unread),
         "lane ordered": banks * banks,
     }
-    return _stored(queue, allocate(queue, uram=False), banks) + Part(ff, terms, {})
+    return _stored(queue, allocate(queue, uram=False, kinds=KINDS), banks) + Part(ff, terms, {})
 
 
 def _mass(design: Design) -> int:
@@ -356,11 +396,13 @@ def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     """Cost of S banks behind the dispatcher; a bank subtracts its start and sees the bits of a sum within one bank."""
     unread = _mass(design) - max(design.widths[-1], _bits(design.capacity) + design.leaf_bits)
     join = Part(-_held_once(design, batch), {}, {})
+    between = dispatcher(design, batch) if design.overlaps else _dispatcher(design, batch, 2 + _mass(design), unread)
     if design.banks > 1:
         divided = 2 * _bits(design.banks) * _bits(design.capacity) if design.banking == "interleaved" else 0
-        terms = {"start subtracted": design.widths[-1], "node divided": _uneven(design.banks) * divided}
+        subtracted = (1 + design.overlaps) * design.widths[-1]
+        terms = {"start subtracted": subtracted, "node divided": _uneven(design.banks) * divided}
         join += Part(0, {name: design.banks * size for name, size in terms.items()}, {})
-    return _total((_dispatcher(design, batch, unread), join, bank(design, batch, uram).times(design.banks)))
+    return _total((between, join, bank(design, batch, uram).times(design.banks)))
 
 
 def _held_once(design: Design, batch: int) -> int:
@@ -369,7 +411,7 @@ def _held_once(design: Design, batch: int) -> int:
     A ``wide`` sampler takes a request in every cycle, as the updater does, so that one register a cycle serves both
     tags. The first bank starts at 0 and subtracts nothing: its prefix value shares the bits of a leaf and a value.
     """
-    if design.micro == "scan":
+    if design.micro == "scan" or design.overlaps:
         return 0
     sample = set(range(design.widths[-1]))
     lead, value = _bits(design.banks) if design.banking == "interleaved" else 0, _bits(design.capacity)

@@ -43,8 +43,9 @@ class FpgaTree(SumTree):
     * ``rounding="nearest"`` (ties to even), ``"down"``, or ``"up"``, which never loses a priority.
 
     Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as
-    [Zhang2023], or as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law``
-    to count cycles by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and
+    [Zhang2023], or as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``,
+    ``ports="shared"|"dual"|"copied"``, of which the last two sample and update at once, in a "step", and the ``law`` to
+    count cycles by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and
     :mod:`impls.fpga.model`. ``link``, the connection to the host, gives the seconds of ``upload`` and ``download``;
     without it they are a ValueError.
 
@@ -73,6 +74,7 @@ class FpgaTree(SumTree):
         banks: int | None = None,
         banking: str = "interleaved",
         clock_hz: float = 200e6,
+        ports: str = "shared",
         law: str = "rtl",
         link: Link | None = None,
         **common: Any,
@@ -90,7 +92,7 @@ class FpgaTree(SumTree):
         self._rounding = one_of("rounding", rounding, tuple(ROUNDINGS))
         self._law, self._link = one_of("law", law, LAWS), link
         banks = min(MOST_BANKS, capacity) if banks is None else banks
-        self._design = Design(capacity, fanout, leaf_bits, micro, banks, banking, clock_hz)
+        self._design = Design(capacity, fanout, leaf_bits, micro, banks, banking, clock_hz, ports)
         super().__init__(capacity, fanout=fanout, **common)
 
     def _allocate(self) -> None:

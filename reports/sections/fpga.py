@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -183,6 +184,16 @@ def list_resources(data: Data) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def list_placed(data: Data) -> pd.DataFrame:
+    """List the clocks of the designs that were placed and routed on a Lattice ECP5, and what they take of it."""
+    records = data.quotes / "fpga" / "placed.json"
+    rows = json.loads(records.read_text()) if records.exists() else []
+    shown = ("micro", "fanout", "capacity", "banks", "ports")
+    return pd.DataFrame([
+        {key: row["design"][key] for key in shown} | {"MHz": row["fmax_mhz"]} | row["used"] for row in rows
+    ])  # fmt: skip
+
+
 def say_gain(data: Data) -> str:
     """Compare the time of a draw and an update with the published design and with the widest that fits."""
     batch = 1_024
@@ -210,9 +221,11 @@ SECTIONS = (
         ),
         tables=(
             Table("fpga_calls", "Cycles and time of a call by design", list_calls),
-            Table("fpga_resources", "Resources by design", list_resources, note="Not checked: the clock after "
-                  "placement, dispatch across dies, the laws at this size, the vendor's synthesis, the host's "
+            Table("fpga_resources", "Resources by design", list_resources, note="Not checked: placement "
+                  "on this device, dispatch across dies, the laws at this size, the vendor's synthesis, the host's "
                   "interface, queues of larger batches, power."),
+            Table("fpga_placed", "Trees placed on a Lattice ECP5", list_placed, note="Best of a few seeds, by "
+                  "the tool's model of time. An ECP5 is slower than an UltraScale+, whose clock is assumed."),
             Table("fpga_banks", "Load of the busiest bank", list_banks),
             Table("fpga_leaf_bits", "Leaves of few bits against float64", list_leaf_bits),
             Table("fpga_learners", "Time of a gradient step", list_learners),

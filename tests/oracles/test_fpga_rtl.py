@@ -2,17 +2,19 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import accumulate, product
 
 import pytest
 
 from impls.fpga import cycles
-from impls.fpga.design import BANKINGS, MICROS, Design
+from impls.fpga.design import BANKINGS, MICROS, PORTS, Design
 from impls.levels import level_sizes
 
 pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
 
 from tests.matrix import slow
+from tests.oracles.fpga_overlap import Overlapped
 from tests.oracles.rtl.simulate import simulate
 
 FANOUTS = (2, 3, 4, 8, 16)
@@ -108,6 +110,107 @@ def test_the_shapes_meet_every_banking_batch_and_number_of_banks():
     met = {(design.micro, design.banks, batch, design.banking) for design, batch in FIRST.values()}
     assert met == set(product(MICROS, BANKS, BATCHES, BANKINGS))
     assert len(list(shapes())) >= 60
+
+
+@pytest.mark.parametrize(("design", "batch"), list(FIRST.values()))
+def test_designs_that_overlap_do_too(design, batch):
+    check(replace(design, ports=PORTS[1 + batch % 2]), *random_batches(design, batch))
+    check(replace(design, ports=PORTS[2 - batch % 2]), *random_batches(design, min(batch, 40), seed=1))
+
+
+def program(seed):
+    """A design that overlaps, its leaves, updates, masses, and the cycles by which the samples come later."""
+    rng = random.Random(seed)
+    banks, leaf_bits = rng.choice((1, 1, 2, 3, 4)), rng.choice((2, 6, 12))
+    capacity, ports = max(banks, rng.choice((1, 2, 5, 9, 17, 40, 64))), rng.choice(PORTS[1:])
+    design = Design(
+        capacity, rng.choice((2, 3, 4, 8)), leaf_bits, rng.choice(MICROS), banks, rng.choice(BANKINGS), ports=ports
+    )
+    most, few = 1 << leaf_bits, rng.random() / 2
+    leaves = [rng.randrange(1, most) * (rng.random() > few) for _ in range(capacity)]
+    leaves[rng.randrange(capacity)], zeros = 1, rng.random()
+    places = (rng.randrange(capacity) for _ in range(rng.choice((0, 1, 5, 30, 80))))
+    updates = [(leaf, rng.randrange(most) * (rng.random() > zeros)) for leaf in places]
+    total = sum(leaves)
+    masses = [rng.choice((rng.randrange(total), total - 1, 0, total)) for _ in range(rng.choice((1, 5, 30, 80)))]
+    return design, leaves, updates, masses, rng.randrange(-30, 40)
+
+
+def overlap(design, leaves, updates, masses, lead):
+    """Run a program beside its plain model; the samples by that, once both are equal."""
+    tree, after = tree_of(design, leaves), dict(enumerate(leaves)) | dict(updates)
+    run = simulate(design, tree=tree, updates=updates, masses=masses, lead=lead)
+    expected = Overlapped(design, tree, updates, max(0, -lead)).sample(masses, max(0, lead))
+    drawn = zip(run.leaves, run.priorities, run.drawn_after, strict=True)
+    assert list(drawn) == [(sample.leaf, sample.priority, sample.after) for sample in expected], (
+        "the samples are others"
+    )
+    assert run.tree == run.tree_left == tree_of(design, after.values()), "the sums are others"
+    for taken, op, indices in (
+        (run.update_cycles, "update", [leaf for leaf, _ in updates]),
+        (run.sample_cycles, "sample", run.leaves),
+    ):
+        banks = [design.bank_of(leaf)[0] for leaf in indices]
+        assert taken == cycles.count_queued_cycles(design, op, banks), "a batch slows the other down"
+    return expected
+
+
+PROGRAMS = 200
+
+
+@pytest.mark.parametrize("first", [0, *(slow(first) for first in range(20, PROGRAMS, 20))])
+def test_samples_beside_updates_are_those_of_the_plain_model(first):
+    """They end at a priority of 0 only for want of another in its group."""
+    for seed in range(first, first + 20):
+        design, *rest = program(seed)
+        for sample in overlap(design, *rest):
+            assert 0 <= sample.leaf < design.capacity
+            assert sample.priority or sample.overtaken, "a leaf of 0 beside another above 0"
+
+
+@pytest.mark.slow
+def test_how_often_samples_end_at_leaves_that_are_now_0():
+    """Programs have few leaves, and many updates to 0: a tree of 4,096 leaves, half of 256 updates to 0, had none."""
+    counted = Counter()
+    for design, leaves, updates, masses, lead in map(program, range(PROGRAMS)):
+        sums, start = Overlapped(design, tree_of(design, leaves), updates, max(0, -lead)), max(0, lead)
+        for sample in sums.sample(masses, start):
+            bank, place = design.bank_of(sample.leaf)
+            then = not sums.node(bank, 0, place, start + sample.after)
+            counted += Counter(samples=1, overtaken=sample.overtaken, read_as_0=not sample.priority)
+            counted += Counter(then_0=then and sample.priority > 0)
+    assert counted == {"samples": 6579, "overtaken": 2304, "read_as_0": 479, "then_0": 120}
+
+
+class TestOverlap:
+    """A sample next to an update, cycle by cycle."""
+
+    @pytest.mark.parametrize(("micro", "ports"), list(product(MICROS, PORTS[1:])))
+    def test_a_word_read_while_it_is_written_is_the_old_one(self, micro, ports):
+        """An update writes the leaf in cycle 1; the sample, taken in cycle 0, 1 or 2, reads it then."""
+        design = Design(2, 2, 4, micro, ports=ports)
+        priorities = {lead: overlap(design, [3, 0], [(0, 9)], [0], lead)[0].priority for lead in range(3)}
+        assert priorities == {0: 3, 1: 3, 2: 9}
+
+    @pytest.mark.parametrize("micro", MICROS)
+    def test_a_sample_of_a_group_that_is_now_0_has_its_first_leaf(self, micro):
+        design = Design(4, 2, 4, micro, ports="copied")
+        sampled = overlap(design, [0, 0, 0, 5], [(3, 0)], [4], 1)
+        assert [(sample.leaf, sample.priority) for sample in sampled] == [(2, 0)]
+
+    @pytest.mark.parametrize("micro", MICROS)
+    @pytest.mark.parametrize("banks", [1, 2, 4])
+    def test_a_mass_at_or_above_the_total_has_the_last_leaf_above_0(self, micro, banks):
+        design = Design(10, 2, 4, micro, banks, ports="dual")
+        assert {sample.leaf for sample in overlap(design, [1, 2, 3, *[0] * 7], [], [6, 7, 30], 0)} == {2}
+
+    @pytest.mark.parametrize("law", ["interval sample", "interval update", "fill sample"])
+    def test_a_law_that_is_off_by_one_is_caught(self, law, monkeypatch):
+        law, wrong = law.split()
+        right, design = getattr(cycles, law), Design(40, 4, 8, "scan", 2, ports="dual")
+        monkeypatch.setattr(cycles, law, lambda design, op: right(design, op) + (op == wrong))
+        with pytest.raises(AssertionError, match="the samples are others"):
+            overlap(design, [1] * 40, [(leaf, 2) for leaf in range(40)], range(40), 3)
 
 
 @pytest.mark.parametrize(("micro", "banks", "banking"), list(product(MICROS, BANKS, BANKINGS)))

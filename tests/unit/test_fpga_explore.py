@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from dse.fpga import Point, Slice, design, front, learner_search, pool, rmm_search, subtract
 from dse.fpga.learner_search import Problem, fastest
 from dse.fpga.rmm_search import Space
-from impls.fpga import learner
-from impls.fpga.design import Design
-from impls.fpga.model import ledger
+from impls.fpga import cycles, learner
+from impls.fpga.design import PORTS, Design
+from impls.fpga.model import batches, ledger
 from impls.fpga.network import parse
-from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
+from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded, resources
 from tests.oracles.fpga_brute_force import KINDS, brute_force, drawn, small_primitives
 
 PROBLEMS = 2_000
@@ -149,6 +149,32 @@ def test_what_even_the_smallest_learner_lacks_is_told():
 def test_mean_cycles_are_those_of_the_ledger(design, batch):
     told = ledger(design, "sample", batch).cycles + ledger(design, "update", batch).cycles
     assert rmm_search.mean_cycles(design, batch) == pytest.approx(told, rel=1e-9)
+
+
+@pytest.mark.parametrize(("ports", "micro", "banks"), [("dual", "wide", 8), ("dual", "scan", 1), ("copied", "scan", 4)])
+def test_mean_cycles_of_both_at_once_are_those_of_the_longer(ports, micro, banks):
+    design = Design(1000, 2, 18, micro, banks, ports=ports)
+    drawn = list(batches(design, "sample", 200, None))
+    pairs = zip(drawn, [drawn[-1], *drawn[:-1]], strict=True)
+    spent = [
+        max(cycles.count_queued_cycles(design, "sample", now), cycles.count_queued_cycles(design, "update", before))
+        for now, before in pairs
+    ]
+    assert rmm_search.mean_cycles(design, 200) == pytest.approx(sum(spent) / len(spent), rel=1e-9)
+
+
+def test_a_tree_is_chosen_by_its_ports_where_they_fit():
+    """UltraRAM has two ports, so that it need not be copied."""
+    space = Space(1 << 16, 256, ports=PORTS)
+    points = rmm_search.priced(space)
+    fastest = {
+        ports: next(point for point in points if point.design.design.ports == ports and point.needed.uram)
+        for ports in PORTS
+    }
+    assert fastest["copied"].cycles < fastest["dual"].cycles < fastest["shared"].cycles
+    same = [dataclasses.replace(fastest["dual"].design.design, ports=ports) for ports in PORTS]
+    blocks = [resources(design).uram for design in same]
+    assert blocks[0] == blocks[1] == blocks[2] / 2
 
 
 def test_a_batch_larger_than_the_queues_comes_in_parts():

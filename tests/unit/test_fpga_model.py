@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from impls.fpga import cycles
-from impls.fpga.design import Design
+from impls.fpga.design import PORTS, Design
 from impls.fpga.model import Link, bank_sizes, bank_sums, ledger
 from reports.sections.fpga import make_link
 
@@ -28,6 +28,22 @@ def test_a_step_is_its_parts_one_after_the_other():
     assert ledger(design, "step", 64).cycles == pytest.approx(parts)
     assert ledger(design, "draw", 64) != ledger(design, "step", 64)
     assert ledger(design, "step", 64).seconds == pytest.approx(parts / design.clock_hz)
+
+
+@pytest.mark.parametrize("law", ["rtl", "published", "pearl"])
+@pytest.mark.parametrize(("micro", "banks"), [("wide", 1), ("scan", 1), ("scan", 8)])
+def test_a_step_that_overlaps_is_the_larger_of_its_sides(micro, banks, law):
+    turns, dual, copied = (Design(4096, 8, 18, micro, banks, ports=ports) for ports in PORTS)
+    spent = {op: ledger(dual, op, 64, law=law).cycles for op in ("sample", "get", "update", "step")}
+    sides = spent["sample"], spent["get"] + spent["update"]
+    exact = banks == 1 or law != "rtl"
+    assert spent["step"] == pytest.approx(max(sides), rel=1e-9 if exact else 0.1)
+    assert spent["step"] >= max(sides) - 1e-9
+    assert ledger(turns, "step", 64, law=law).cycles >= ledger(copied, "step", 64, law=law).cycles
+    assert ledger(dual, "sample", 64) == ledger(turns, "sample", 64)
+    if law == "rtl":
+        assert ledger(dual, "update", 64).cycles > ledger(copied, "update", 64).cycles
+        assert ledger(copied, "update", 64) == ledger(turns, "update", 64)
 
 
 def test_seed_3s_example_of_small_batches():

@@ -101,6 +101,7 @@ def test_by_default_a_leaf_holds_a_million(capacity):
         ({"fraction_bits": 127}, "fraction_bits must be at most 126, not 127"),
         ({"rounding": "near"}, "did you mean 'nearest'"),
         ({"micro": "wode"}, "did you mean 'wide'"),
+        ({"ports": "dul"}, "did you mean 'dual'"),
         ({"banks": 0}, "banks must be at least 1"),
         ({"banks": 1001}, "1001 banks cannot share 1000 leaves"),
         ({"banking": "striped"}, "banking must be one of 'contiguous', 'interleaved'"),
@@ -156,11 +157,11 @@ def test_transfers_take_what_the_link_takes_of_a_copy_too():
 
 def test_a_copy_is_the_same_hardware():
     tree = impls.make(
-        "fpga", 100, fanout=4, leaf_bits=20, fraction_bits=10, rounding="up", micro="scan", banks=4, law="pearl"
+        "fpga", 100, fanout=4, leaf_bits=20, rounding="up", micro="scan", banks=4, law="pearl", ports="dual"
     )
     tree.update(np.arange(100), np.linspace(0, 9, 100))
     other = copy.deepcopy(tree)
-    assert other.design == tree.design == Design(100, 4, 20, "scan", 4, "interleaved")
+    assert other.design == tree.design == Design(100, 4, 20, "scan", 4, "interleaved", ports="dual")
     assert np.array_equal(other.get(np.arange(100)), tree.get(np.arange(100)))
     assert other.modeled_seconds("step", 64) == tree.modeled_seconds("step", 64)
     assert other.smallest_priority == tree.smallest_priority

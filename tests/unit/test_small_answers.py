@@ -203,7 +203,7 @@ def test_fill_sharing_clock_and_cost_of_a_design_matter(capsys):
     slower, _ = told(capsys, f"{QUICK} --dsp-per-mac 9 --clock-mhz 100")
     assert slower["choice"]["seconds"] == slower["choice"]["cycles"] / 1e8
     limits = [note["kind"] for note in slower["notes"] if note["level"] == "first"]
-    assert limits == ["bound_by_learner", "nearly_full"]
+    assert limits == ["bound_by_learner", "tree_at_once", "nearly_full"]
 
 
 # Samplers and batches, and learners

@@ -29,14 +29,21 @@ class Kind(IntEnum):
     RETRIEVAL = 2
 
 
-def request_layout(design: Design, tag_bits: int) -> data.StructLayout:
+def request_layout(design: Design, tag_bits: int, asks: Sequence[Kind]) -> data.StructLayout:
     """A lane's request: the prefix value of a sample, or the leaf of an update or a retrieval and its new value.
 
     The ``tag`` comes back with the answer.
     """
-    access = data.StructLayout({"leaf": ceil_log2(design.capacity), "value": design.leaf_bits})
-    asked = data.UnionLayout({"mass": mass_bits(design), "access": access})
-    return data.StructLayout({"kind": Kind, "tag": tag_bits, "asked": asked})
+    mass = {"mass": mass_bits(design)} if Kind.SAMPLE in asks else {}
+    access = {"access": data.StructLayout({"leaf": ceil_log2(design.capacity), "value": design.leaf_bits})}
+    asked = data.UnionLayout(mass | (access if Kind.UPDATE in asks else {}))
+    return data.StructLayout(({"kind": Kind} if Kind.UPDATE in asks else {}) | {"tag": tag_bits, "asked": asked})
+
+
+def kinds(design: Design) -> tuple[tuple[Kind, ...], ...]:
+    """Kinds of requests that each input takes: all of them, or samples by one and accesses by another."""
+    accesses = (Kind.UPDATE, Kind.RETRIEVAL)
+    return ((Kind.SAMPLE,), accesses) if design.overlaps else ((Kind.SAMPLE, *accesses),)
 
 
 class Queue(wiring.Component):
@@ -94,11 +101,12 @@ class Dispatcher(wiring.Component):
     """Lanes to banks in a cycle: a request that is ``valid`` in one is in its bank's queue in the next.
 
     ``starts`` are the prefix values at which the banks begin: the prefix sums of their ``totals``, one cycle late. The
-    bank of a prefix value or of a leaf is the last that begins at or before it.
+    bank of a prefix value or of a leaf is the last that begins at or before it. Where updates overlap, a prefix value
+    may be above all sums: its bank is then the last whose total was above 0, or the first.
     """
 
-    def __init__(self, design: Design, tag_bits: int, queue_depth: int) -> None:
-        request = request_layout(design, tag_bits)
+    def __init__(self, design: Design, tag_bits: int, queue_depth: int, asks: Sequence[Kind]) -> None:
+        request = request_layout(design, tag_bits, asks)
         super().__init__(
             {
                 "valid": In(design.banks),
@@ -110,19 +118,26 @@ class Dispatcher(wiring.Component):
                 "ready": In(design.banks),
             }
         )
-        self.design = design
+        self.design, self.asks = design, asks
         self.queues = [Queue(request, design.banks, queue_depth) for _ in range(design.banks)]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        for start, total in zip(self.starts[1:], prefix_sums(self.totals[:-1]), strict=True):
-            m.d.sync += start.eq(total)
-        choices = []
+        if Kind.SAMPLE in self.asks:
+            for start, total in zip(self.starts[1:], prefix_sums(self.totals[:-1]), strict=True):
+                m.d.sync += start.eq(total)
+        choices, follow = [], Signal(self.design.banks, reset_less=True)
+        if self.design.overlaps:  # Invariant: bit j: a total from bank j on was above 0 when ``starts`` were summed
+            m.d.sync += follow.eq(Cat(Cat(self.totals[bank:]).any() for bank in range(self.design.banks)))
+        else:
+            m.d.comb += follow.eq(-1)
         for index, lane in enumerate(self.lanes):
             chosen = Signal(self.design.banks, name=f"chosen_{index}")
-            of_leaf = self._bank_of_leaf(lane.asked.access.leaf)
-            of_mass = _last_begun(lane.asked.mass, self.starts)
-            m.d.comb += chosen.eq(Mux(self.valid[index], Mux(lane.kind == Kind.SAMPLE, of_mass, of_leaf), 0))
+            bank = self._bank_of_leaf(lane.asked.access.leaf) if Kind.UPDATE in self.asks else None
+            if Kind.SAMPLE in self.asks:
+                of_mass = _last_begun(lane.asked.mass, self.starts, follow)
+                bank = of_mass if bank is None else Mux(lane.kind == Kind.SAMPLE, of_mass, bank)
+            m.d.comb += chosen.eq(Mux(self.valid[index], bank, 0))
             choices.append(chosen)
         for index, queue in enumerate(self.queues):
             m.submodules[f"queue_{index}"] = queue
@@ -138,10 +153,12 @@ class Dispatcher(wiring.Component):
     def _bank_of_leaf(self, leaf: Value) -> Value:
         if self.design.banking == "interleaved":
             return Cat(divide(leaf, self.design.banks)[1] == bank for bank in range(self.design.banks))
-        return _last_begun(leaf, [bank * self.design.bank_capacity for bank in range(self.design.banks)])
+        banks = range(self.design.banks)
+        return _last_begun(leaf, [bank * self.design.bank_capacity for bank in banks], Const(-1, len(banks)))
 
 
-def _last_begun(value: Value, starts: Sequence[Value | int]) -> Value:
-    """A bit for each bank, set only for the last whose start is not above the value; the first starts at 0."""
-    begun = [Const(1, 1), *(value >= start for start in starts[1:]), Const(0, 1)]
+def _last_begun(value: Value, starts: Sequence[Value | int], follow: Value) -> Value:
+    """A bit for each bank, set only for the last in ``follow`` whose start is not above the value; the first is 0."""
+    after = ((value >= start) & bit for start, bit in zip(starts[1:], follow[1:], strict=True))
+    begun = [Const(1, 1), *after, Const(0, 1)]
     return Cat(this & ~following for this, following in pairwise(begun))

@@ -33,13 +33,21 @@ def part_of(record: Mapping[str, Any]) -> Part:
 def fit(measured: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Coefficients >= 0 by term, with the least sum of squares of relative errors over points that are not held out.
 
-    A term whose coefficient would be negative is left out, the most negative first.
+    A term whose coefficient would be negative is left out, the most negative first. Designs that overlap have the
+    coefficients of those that do not, and terms of their own.
     """
     taken = [record for record in measured if not record["held_out"]]
+    turns = [record for record in taken if record["design"]["ports"] == "shared"]
+    known = _fit(turns, {})
+    return dict(sorted((known | _fit([record for record in taken if record not in turns], known)).items()))
+
+
+def _fit(taken: Sequence[Mapping[str, Any]], known: Mapping[str, float]) -> dict[str, float]:
     parts = [part_of(record) for record in taken]
+    names = sorted({name for part in parts for name in part.terms} - set(known))
     luts = np.array([record["counts"]["lut"] for record in taken], np.float64)
-    fitted = (luts - [part.memory_luts for part in parts]) / luts
-    names = sorted({name for part in parts for name in part.terms})
+    told = [part.memory_luts + part.fitted_luts(dict.fromkeys(names, 0.0) | dict(known)) for part in parts]
+    fitted = (luts - told) / luts
     sizes = np.array([[part.terms.get(name, 0) for name in names] for part in parts], np.float64) / luts[:, None]
     kept = list(range(len(names)))
     while True:

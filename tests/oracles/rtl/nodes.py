@@ -81,12 +81,21 @@ def prefix_sums(values: Sequence[Value]) -> list[Value]:
     return left + [left[-1] + value for value in right]
 
 
-def narrow(rests: Sequence[Value], kept: Sequence[Value]) -> tuple[Value, Value]:
-    """(index of the last of ``rests`` that is not negative, the entry of ``kept`` at that index)."""
-    # Invariant: rests never grow along the list, and the first is not negative wherever the result is used.
-    if len(rests) == 1:
+def narrow(open_: Sequence[Value], kept: Sequence[Value], nested: bool) -> tuple[Value, Value]:
+    """(index of the last of ``open_`` that is set, or 0, the entry of ``kept`` at that index).
+
+    ``nested``: of those but the first, the ones before a set one are set too.
+    """
+    if len(open_) == 1:
         return Const(0, 0), kept[0]
-    half = 1 << ceil_log2(len(rests)) - 1
-    upper = ~rests[half][-1]
-    (low, low_kept), (high, high_kept) = narrow(rests[:half], kept[:half]), narrow(rests[half:], kept[half:])
+    half = 1 << ceil_log2(len(open_)) - 1
+    upper = open_[half] if nested else Cat(open_[half:]).any()
+    (low, low_kept), (high, high_kept) = (
+        narrow(open_[part], kept[part], nested) for part in (slice(half), slice(half, None))
+    )
     return Cat(Mux(upper, high, low), upper), Mux(upper, high_kept, low_kept)
+
+
+def saturate(value: Value, bits: int) -> Value:
+    """The value, which is not negative, or the largest of as many ``bits``."""
+    return Mux(value[bits:].any(), Const((1 << bits) - 1, bits), value[:bits]) if len(value) > bits else value

@@ -19,7 +19,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from amaranth import Const, Module, Value
+from amaranth import Const, Module, Mux
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -27,8 +27,8 @@ from amaranth.utils import ceil_log2
 from impls.fpga.design import Design
 
 from .bank import Bank
-from .dispatch import Dispatcher, Kind, mass_bits, request_layout
-from .nodes import divide, times
+from .dispatch import Dispatcher, Kind, kinds, mass_bits, request_layout
+from .nodes import divide, saturate, times
 from .updater import got_layout
 
 
@@ -42,16 +42,21 @@ class Rmm(wiring.Component):
     """Takes S requests a cycle, in the order of the lanes, and answers up to S, each as soon as it is done.
 
     A batch is of samples, of updates or of retrievals: the next may come in the cycle after the one in which the last
-    ``drawn``, ``done`` or ``got`` was seen, as both pipelines share the memories. ``queue_depth`` is the largest
-    batch, given S a cycle. Where there is one bank there is no queue, and a request is taken only with ``ready``.
+    ``drawn``, ``done`` or ``got`` was seen, as both pipelines share the memories. Where they do not, updates and
+    retrievals come by lanes of their own, ``inputs[1]``, at any time. ``queue_depth`` is the largest batch, given S a
+    cycle. Where there is one bank there is no queue, and a request is taken only with ``ready``.
     """
 
     def __init__(self, design: Design, tag_bits: int, queue_depth: int, forwarding: bool = True) -> None:
+        asked = list(enumerate(kinds(design)))
         super().__init__(
-            {
-                "valid": In(design.banks),
-                "lanes": In(request_layout(design, tag_bits)).array(design.banks),
-                "ready": Out(1),
+            {f"valid_{index}": In(design.banks) for index, _ in asked}
+            | {f"ready_{index}": Out(1) for index, _ in asked}
+            | {
+                f"lanes_{index}": In(request_layout(design, tag_bits, asks)).array(design.banks)
+                for index, asks in asked
+            }
+            | {
                 "drawn": Out(drawn_layout(design, tag_bits)).array(design.banks),
                 "got": Out(got_layout(design, tag_bits)).array(design.banks),
                 "done": Out(design.banks),
@@ -60,43 +65,55 @@ class Rmm(wiring.Component):
         )
         self.design = design
         self.banks = [Bank(design, tag_bits, forwarding) for _ in range(design.banks)]
-        self.dispatcher = Dispatcher(design, tag_bits, queue_depth) if design.banks > 1 else None
+        self.dispatchers = [Dispatcher(design, tag_bits, queue_depth, asks) for _, asks in asked if design.banks > 1]
+        self.inputs = [
+            tuple(getattr(self, f"{name}_{index}") for name in ("valid", "lanes", "ready")) for index, _ in asked
+        ]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        valid, requests, starts = self.valid, self.lanes, [Const(0)]
-        if self.dispatcher is None:
-            m.d.comb += self.ready.eq(self.banks[0].ready)
-        else:
-            m.submodules.dispatcher = self.dispatcher
-            valid, requests, starts = self.dispatcher.filled, self.dispatcher.heads, self.dispatcher.starts
-            m.d.comb += [self.ready.eq(1), self.dispatcher.valid.eq(self.valid)]
-            m.d.comb += [into.eq(lane) for into, lane in zip(self.dispatcher.lanes, self.lanes, strict=True)]
+        ready_of = [[bank.ready, bank.access_ready] if self.design.overlaps else [bank.ready] for bank in self.banks]
+        if not self.dispatchers:
+            m.d.comb += [ready.eq(mine) for (_, _, ready), mine in zip(self.inputs, ready_of[0], strict=False)]
+        for position, (dispatcher, (valid, lanes, ready)) in enumerate(
+            zip(self.dispatchers, self.inputs, strict=False)
+        ):
+            m.submodules[f"dispatcher_{position}"] = dispatcher
+            m.d.comb += [ready.eq(1), dispatcher.valid.eq(valid)]
+            m.d.comb += [into.eq(lane) for into, lane in zip(dispatcher.lanes, lanes, strict=True)]
             for index, bank in enumerate(self.banks):
-                m.d.comb += self.dispatcher.totals[index].eq(bank.total)
-                m.d.comb += self.dispatcher.ready[index].eq(bank.ready)
+                m.d.comb += dispatcher.totals[index].eq(bank.total)
+                m.d.comb += dispatcher.ready[index].eq(ready_of[index][position])
         m.d.comb += self.total.eq(reduce(add, [bank.total for bank in self.banks]))
         for index, bank in enumerate(self.banks):
             m.submodules[f"bank_{index}"] = bank
-            m.d.comb += self._join(index, bank, valid[index], requests[index], starts[index])
+            m.d.comb += self._join(index, bank)
         return m
 
-    def _join(self, index: int, bank: Bank, valid: Value, request: data.View, start: Value) -> list[Any]:
+    def _join(self, index: int, bank: Bank) -> list[Any]:
         """Connect a bank, which counts prefix values and leaves from its own start."""
-        access, drawn, sampling = request.asked.access, self.drawn[index], request.kind == Kind.SAMPLE
+        heads = [(queues.filled, queues.heads) for queues in self.dispatchers] or [lanes[:2] for lanes in self.inputs]
+        (valid, request), (accessed, second) = ((valid[index], lanes[index]) for valid, lanes in (heads[0], heads[-1]))
+        start = self.dispatchers[0].starts[index] if self.dispatchers else Const(0)
+        access, drawn, mass = second.asked.access, self.drawn[index], request.asked.mass - start
+        if self.design.overlaps:  # the start may be another than when the sample came to the bank
+            sampling, accessing = Const(1), Const(1)
+            mass = Mux(mass[-1], 0, saturate(mass[:-1], self.design.widths[-1]))
+        else:
+            sampling, accessing = request.kind == Kind.SAMPLE, second.kind != Kind.SAMPLE
         interleaved = self.design.banking == "interleaved"
         first = index * self.design.bank_capacity
         node = divide(access.leaf, self.design.banks)[0] if interleaved else access.leaf - first
         leaf = times(bank.drawn.node, self.design.banks) + index if interleaved else bank.drawn.node + first
         return [
             bank.sample.valid.eq(valid & sampling),
-            bank.sample.mass.eq(request.asked.mass - start),
+            bank.sample.mass.eq(mass),
             bank.sample.tag.eq(request.tag),
-            bank.access.valid.eq(valid & ~sampling),
-            bank.access.writing.eq(request.kind == Kind.UPDATE),
+            bank.access.valid.eq(accessed & accessing),
+            bank.access.writing.eq(second.kind == Kind.UPDATE),
             bank.access.node.eq(node),
             bank.access.value.eq(access.value),
-            bank.access.tag.eq(request.tag),
+            bank.access.tag.eq(second.tag),
             drawn.valid.eq(bank.drawn.valid),
             drawn.leaf.eq(leaf),
             drawn.priority.eq(bank.drawn.priority),

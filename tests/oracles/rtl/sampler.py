@@ -3,8 +3,12 @@
 A stage finds the child whose interval has the sample's prefix value (``mass``): the first whose prefix sum is above it,
 so that a child of 0 is never sampled. The last stage, which has read the leaf's word, passes that on in place of a
 prefix value, so that a sample comes with its priority.
+
+Where updates overlap, a group may have changed since its parent was read, and sum to no more than the rest: a sample
+then goes to the last child whose sum is above 0, or to the first child if all are 0. So it ends at a leaf that exists.
 """
-# Invariant: a sample at a node carries the rest of its prefix value within that node, 0 <= mass < sum of the node.
+# Invariant: a sample at a node carries the rest of its prefix value within that node, 0 <= mass, and mass < sum of the
+# node where no update overlaps; a rest too large for the register is the largest that it holds.
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -12,7 +16,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from impls.fpga.design import Design
 
-from .nodes import child, narrow, node_bits, prefix_sums, read_signature
+from .nodes import child, narrow, node_bits, prefix_sums, read_signature, saturate
 
 
 def sample_layout(design: Design, level: int, tag_bits: int) -> data.StructLayout:
@@ -33,7 +37,8 @@ class Stage(wiring.Component):
                 "read": Out(read_signature(design, level)),
             }
         )
-        self.fanout, self.at_leaves = design.fanout, level == 0
+        self.fanout, self.at_leaves, self.overlaps = design.fanout, level == 0, design.overlaps
+        self.bits = design.widths[level]
 
 
 class WideStage(Stage):
@@ -52,7 +57,12 @@ class WideStage(Stage):
             rest = Signal((held.mass - total).shape(), name=f"rest_{index}")
             m.d.comb += rest.eq(held.mass - total)
             rests.append(rest)
-        digit, kept = narrow(rests, words if self.at_leaves else rests)
+        open_ = [
+            ~rest[-1] & word.any() if self.overlaps else ~rest[-1] for rest, word in zip(rests, words, strict=True)
+        ]
+        digit, kept = narrow(open_, words if self.at_leaves else rests, nested=not self.overlaps)
+        if self.overlaps and not self.at_leaves:
+            kept = saturate(kept, self.bits)
         m.d.comb += [self.ready.eq(1), self.read.enable.eq(self.taken.valid), self.read.address.eq(self.taken.node)]
         m.d.sync += [
             held.eq(self.taken),
@@ -97,14 +107,20 @@ class ScanStage(Stage):
                 )
             ),
         ]
-        m.d.sync += [
-            self.given.valid.eq(held.valid & last),
-            self.given.node.eq(child(self.fanout, held.node, chosen + passed)),
-            self.given.tag.eq(held.tag),
-        ]
-        if not self.at_leaves:
+        found = [] if self.overlaps else [self.given.node.eq(child(self.fanout, held.node, chosen + passed))]
+        m.d.sync += [self.given.valid.eq(held.valid & last), *found, self.given.tag.eq(held.tag)]
+        if self.overlaps:
+            # The last word above 0 read while seeking is the child's; the first is taken for the case that none is.
+            with m.If(seeking & (word.any() | (sibling == 0))):
+                carried = (
+                    self.given.priority.eq(word)
+                    if self.at_leaves
+                    else self.given.mass.eq(saturate(held.mass, self.bits))
+                )
+                m.d.sync += [self.given.node.eq(child(self.fanout, held.node, sibling)), carried]
+        if not self.overlaps and not self.at_leaves:
             m.d.sync += self.given.mass.eq(rest)
-        else:
+        elif not self.overlaps:
             # The last word read while seeking is the child's, and it stays until the sample is passed on.
             with m.If(seeking):
                 m.d.sync += self.given.priority.eq(word)

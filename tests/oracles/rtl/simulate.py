@@ -1,7 +1,7 @@
 """Run a simulated RMM: batches in, leaves and priorities out, cycles counted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from amaranth.sim import Simulator
@@ -29,6 +29,8 @@ class Run:
     update_cycles: int
     get_cycles: int
     sample_cycles: int
+    drawn_after: tuple[int, ...] = ()
+    """Cycles from the start of the samples to the answer of each."""
 
 
 def simulate(
@@ -39,11 +41,13 @@ def simulate(
     gets: Sequence[int] = (),
     masses: Sequence[int] = (),
     forwarding: bool = True,
+    lead: int | None = None,
 ) -> Run:
     """Run a batch of ``updates``, (leaf, value) each, one of ``gets``, leaves, and one of ``masses``, prefix values.
 
     ``tree`` gives all nodes at the start, in the form of :class:`Run`; without it every leaf is 0. Prefix values are
-    integers in [0, total).
+    integers in [0, total). With ``lead``, samples overlap updates: their first comes as many cycles after that of the
+    updates, before it where negative.
     """
     batch = max(len(updates), len(gets), len(masses), 1)
     rmm = Rmm(design, tag_bits=batch.bit_length(), queue_depth=batch, forwarding=forwarding)
@@ -53,13 +57,37 @@ def simulate(
         if tree is not None:
             _load(ctx, rmm, tree)
             await ctx.tick()  # for the dispatcher to see the totals
-        update_cycles = await _update(ctx, rmm, updates)
+        kind = {} if design.overlaps else {"kind": Kind.SAMPLE}
+        draw = _Stream([kind | {"asked": {"mass": mass}} for mass in masses], is_sampling=True)
+        get, update = (
+            _Stream([{"kind": kind, "asked": {"access": {"leaf": leaf, "value": value}}} for leaf, value in accesses])
+            for kind, accesses in ((Kind.RETRIEVAL, [(leaf, 0) for leaf in gets]), (Kind.UPDATE, updates))
+        )
+        if lead is None:
+            await _run(ctx, rmm, update)
+        else:
+            draw.start, update.start = max(0, lead), max(0, -lead)
+            await _run(ctx, rmm, update, draw)
         after = _stored(ctx, rmm)
         await ctx.tick()
-        got, get_cycles = await _get(ctx, rmm, gets)
+        await _run(ctx, rmm, get)
         await ctx.tick()
-        leaves, priorities, sample_cycles = await _sample(ctx, rmm, masses)
-        results.append(Run(leaves, priorities, got, after, _stored(ctx, rmm), update_cycles, get_cycles, sample_cycles))
+        if lead is None:
+            await _run(ctx, rmm, draw)
+        drawn, spent = zip(*(draw.answers[tag] for tag in range(len(masses))), strict=True) if masses else ((), ())
+        results.append(
+            Run(
+                leaves=tuple(answer.leaf for answer in drawn),
+                priorities=tuple(answer.priority for answer in drawn),
+                got=tuple(get.answers[tag][0].priority for tag in range(len(gets))),
+                tree=after,
+                tree_left=_stored(ctx, rmm),
+                update_cycles=update.cycles,
+                get_cycles=get.cycles,
+                sample_cycles=draw.cycles,
+                drawn_after=tuple(spent),
+            )
+        )
 
     simulator = Simulator(rmm)
     simulator.add_clock(1 / design.clock_hz)
@@ -95,48 +123,47 @@ def _words(ctx: Any, store: Any, words: int) -> list[int]:
     return [row[word] for row in rows for word in range(words)]
 
 
-async def _update(ctx: Any, rmm: Rmm, updates: Sequence[tuple[int, int]]) -> int:
-    requests = [{"kind": Kind.UPDATE, "asked": {"access": {"leaf": leaf, "value": value}}} for leaf, value in updates]
-    _, cycles = await _run(ctx, rmm, requests)
-    return cycles
+@dataclass
+class _Stream:
+    """Requests that an input gets from a cycle on, S a cycle, tagged by their indices.
 
-
-async def _get(ctx: Any, rmm: Rmm, gets: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    requests = [{"kind": Kind.RETRIEVAL, "asked": {"access": {"leaf": leaf}}} for leaf in gets]
-    got, cycles = await _run(ctx, rmm, requests)
-    return tuple(got[index].priority for index in range(len(gets))), cycles
-
-
-async def _sample(ctx: Any, rmm: Rmm, masses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    requests = [{"kind": Kind.SAMPLE, "asked": {"mass": mass}} for mass in masses]
-    drawn, cycles = await _run(ctx, rmm, requests)
-    samples = [drawn[index] for index in range(len(masses))]
-    return tuple(sample.leaf for sample in samples), tuple(sample.priority for sample in samples), cycles
-
-
-async def _run(ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]]) -> tuple[dict[int, Any], int]:
-    """Offer requests, S a cycle, tagged by their indices, until each is answered.
-
-    Returns the answers by their tags, none for an update, and the number of cycles.
+    ``answers``: by tag, or by order of updates: the answer, and the cycles from the start until it was there.
     """
-    waiting = (request | {"tag": tag} for tag, request in enumerate(requests))
-    answers: dict[int, Any] = {}
-    cycles, done, taken = 0, 0, True
+
+    requests: Sequence[dict[str, Any]]
+    is_sampling: bool = False
+    start: int = 0
+    offered: int = 0
+    is_taken: bool = True
+    answers: dict[int, tuple[Any, int]] = field(default_factory=dict)
+
+    @property
+    def cycles(self) -> int:
+        return max((after for _, after in self.answers.values()), default=0)
+
+
+async def _run(ctx: Any, rmm: Rmm, *streams: _Stream) -> None:
+    """Offer the streams' requests until each is answered; samples go to the first input, others to the last."""
+    now = 0
     while True:
-        # Invariant: ``cycles`` cycles have passed since the first requests were offered, and no result but those of the
-        # present cycle is uncounted.
-        done += ctx.get(rmm.done).bit_count()
-        answers |= {ctx.get(answer.tag): ctx.get(answer) for answer in (*rmm.drawn, *rmm.got) if ctx.get(answer.valid)}
-        if done + len(answers) >= len(requests):
+        # Invariant: ``now`` cycles have passed, and no result but those of the present cycle is uncounted.
+        for stream in streams:
+            after, lanes = now - stream.start, rmm.drawn if stream.is_sampling else rmm.got
+            stream.answers |= {ctx.get(lane.tag): (ctx.get(lane), after) for lane in lanes if ctx.get(lane.valid)}
+            done = 0 if stream.is_sampling else ctx.get(rmm.done).bit_count()
+            stream.answers |= {len(stream.answers) + place: (None, after) for place in range(done)}
+        if all(len(stream.answers) >= len(stream.requests) for stream in streams):
             break
-        if taken:
-            for index, lane in enumerate(rmm.lanes):
-                request = next(waiting, None)
-                ctx.set(rmm.valid[index], request is not None)
-                if request is not None:
-                    ctx.set(lane, request)
-        taken = bool(ctx.get(rmm.ready))
+        for stream in streams:
+            valid, lanes, ready = rmm.inputs[0 if stream.is_sampling else -1]
+            if now >= stream.start and stream.is_taken:
+                offers = list(enumerate(stream.requests))[stream.offered : stream.offered + len(lanes)]
+                ctx.set(valid, (1 << len(offers)) - 1)
+                for lane, (tag, request) in zip(lanes, offers, strict=False):
+                    ctx.set(lane, request | {"tag": tag})
+                stream.offered += len(lanes)
+            stream.is_taken = now < stream.start or bool(ctx.get(ready))
         await ctx.tick()
-        cycles += 1
-    ctx.set(rmm.valid, 0)
-    return answers, cycles
+        now += 1
+    for valid, _, _ in rmm.inputs:
+        ctx.set(valid, 0)

@@ -25,7 +25,7 @@ from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 from .bank import Bank
-from .dispatch import Dispatcher
+from .dispatch import Dispatcher, kinds
 from .points import POINTS, Point
 from .rmm import Rmm
 from .sampler import Sampler
@@ -53,7 +53,7 @@ def component(point: Point) -> wiring.Component:
         "sampler": lambda: Sampler(design, point.tag_bits),
         "updater": lambda: Updater(design, point.tag_bits),
         "bank": lambda: Bank(design, point.tag_bits),
-        "dispatcher": lambda: Dispatcher(design, point.tag_bits, point.batch),
+        "dispatcher": lambda: Dispatcher(design, point.tag_bits, point.batch, kinds(design)[0]),
         "rmm": lambda: Rmm(design, point.tag_bits, point.batch),
     }
     return parts[point.part]()

@@ -46,7 +46,8 @@ class Stage(wiring.Component):
     """Stage that writes a node of ``level`` and passes the change to its parent, in the cycle after it took the update.
 
     The row was read before the write of the update just ahead. If that wrote the same node, its sum, kept in
-    ``written``, is the one to add to: *forwarding*, without which a repeated node loses a change.
+    ``written``, is the one to add to: *forwarding*, without which a repeated node loses a change. Where a port reads
+    and writes in turn, nothing is just ahead.
     """
 
     def __init__(self, design: Design, level: int, ports: dict[str, wiring.Member], forwarding: bool) -> None:
@@ -58,7 +59,7 @@ class Stage(wiring.Component):
             }
             | ports
         )
-        self.design, self.forwarding = design, forwarding
+        self.design, self.forwarding = design, forwarding and design.ports != "dual"
 
     def _access(self, m: Module, held: data.View, writes: Value) -> Value:
         """The word of the node whose update or retrieval ``held`` has; ``write.word`` replaces it if it ``writes``."""
