@@ -230,7 +230,8 @@ SENTENCES = {
     "one learner {whole_seconds:us} on {device}.",
     "layers_are_whole": "The learner stays on one device: a gradient step takes {whole_seconds:us} on {device}, and by "
     "the fastest split of its layers, on {layers:list} in this order, {split_seconds:us}.",
-    "layers_have_one_device": "Layers lie together: a split takes a processor and a GPU, or two of these.",
+    "layers_are_not_split": "No layers are split: that takes two devices that are no FPGA and linked, the execution "
+    "mode pipelined, and one learner of torch that no --fix puts on a device.",
     "nothing_overlaps": "The workload samples no batch ahead, so nothing overlaps; --free presampled lifts that.",
     "whole_loop": "The complete loop measured {ratio} times the sum of its parts; the rate is the loop's.",
     "actors_have_processes": "Each of the workload's {actors:actor} has a process; --fix actor_count= takes others.",

@@ -39,7 +39,7 @@ def write_hls(folder: Path, rmm: Rmm, learner: Learner, batch: int) -> str:
         for path, text in files.items():
             path.write_text(text)
     place = shlex.quote(str(folder))
-    tried = f"echo update 1 0 3 sample 2 0 2 total | {place}/host"
+    tried = f"echo update 1 0 1 sample 1 0 total | {place}/host"
     return f"g++ -std=c++17 -O2 -o {place}/host {place}/host.cpp {place}/rmm.cpp && {tried}"
 
 
@@ -68,7 +68,6 @@ def _list_parameters(rmm: Rmm, learner: Learner, batch: int) -> Iterator[str]:
         word = "unsigned long long" if name.endswith("CAPACITY") else "unsigned"
         yield f"constexpr {word} {name} = {value};  // {what}"
     yield f"constexpr bool INTERLEAVED = {str(design.banking == 'interleaved').lower()};  // else contiguous banks"
-    yield f"constexpr bool ULTRA_RAM = {str(rmm.uram).lower()};  // for levels that fill one"
     yield f"constexpr unsigned SIZES[] = {_list_numbers(design.sizes)};  // nodes of each level of a bank, leaves first"
     yield f"constexpr unsigned WIDTHS[] = {_list_numbers(design.widths)};  // bits of a node of each level"
     yield f"constexpr unsigned UNITS[] = {_list_numbers(learner.units)};  // of {stages}"

@@ -399,17 +399,20 @@ class MappingAnswer:
         yield from self.built.notes(chosen)
 
     def describe_layers(self) -> Iterator[Note]:
-        """Yield which layers lie where, or that no split is faster than a whole step; nothing where none was tried."""
-        every = [option for problem in self.built.problems.values() for option in problem.options["learner"]]
-        if splits := [option for option in every if LAYERS in option.details]:
-            split = self.chosen.configuration.learner
-            is_split = LAYERS in split.details
-            split = split if is_split else min(splits, key=lambda option: option.seconds)
-            whole = min((option for option in every if LAYERS not in option.details), key=lambda option: option.seconds)
-            values = {"layers": split.details[LAYERS], "split_seconds": split.seconds, "whole_seconds": whole.seconds}
-            yield Note(
-                "layers_are_split" if is_split else "layers_are_whole", values | {"device": whole.device}, "first"
-            )
+        """Yield which layers lie where, or that the learner is whole; nothing where no split was tried."""
+        problem, chosen = self.chosen.problem, self.chosen.configuration.learner
+        every = [option for other in self.built.problems.values() for option in other.options["learner"]]
+        splits = [option for option in every if LAYERS in option.details]
+        if not splits:
+            return
+        alone = [option for option in problem.options["learner"] if LAYERS not in option.details and not option.also]
+        is_split = LAYERS in chosen.details
+        split = chosen if is_split else min(splits, key=lambda option: option.seconds)
+        whole = min(alone, key=lambda option: option.seconds) if is_split else chosen
+        there = [device for device, _ in split.where]  # of equal devices those that it has, whichever it was stated for
+        names = [next(at for at in there if at in problem.class_of(name)) for name in split.details[LAYERS]]
+        values = {"layers": names, "split_seconds": split.seconds, "whole_seconds": whole.seconds}
+        yield Note("layers_are_split" if is_split else "layers_are_whole", values | {"device": whole.device}, "first")
 
 
 def _profile_notes(parts: Times) -> Iterator[Note]:

@@ -126,7 +126,10 @@ def build(parts: Times, free: frozenset[str] = frozenset(), excluded: frozenset[
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(equal, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, tuple(searched(equal, free, depths)), ratios)
+    every = [option for problem in problems.values() for option in problem.options["learner"]]
+    is_split = any("layers" in option.details for option in every)
+    whole = [Note("layers_are_not_split", level="first")] if "layers" in free and not is_split else []
+    return Built(problems, parts, (*whole, *searched(equal, free, depths)), ratios)
 
 
 def _offer(equal: EqualDevices, part: Part) -> str:
@@ -242,11 +245,9 @@ def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, st
 
 
 def searched(equal: EqualDevices, free: Collection[str], depths: Sequence[int]) -> Iterator[Note]:
-    """Yield what was tried of trees in hardware, of layers on devices, and of batches sampled ahead."""
+    """Yield what was tried of trees in hardware, and of batches sampled ahead."""
     if any(device.kind == "fpga" for device in equal.devices):
         hardware = {"fanouts": rmm_search.FANOUTS, "banks": rmm_search.BANKS, "leaf_bits": rmm_search.LEAF_BITS}
         yield Note("tried_in_hardware", hardware)
-    if "layers" in free and sum(device.kind != "fpga" for device in equal.devices) < 2:
-        yield Note("layers_have_one_device", level="first")
     if "presampled" in free:
         yield Note("tried_depths", {"depths": tuple(depths)})

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from impls.terminal import plural
 from impls.training.weights import list_value_layers
 
+from ..estimate import Estimate
 from ..platforms import Device, Link
 from ..solver.problem import PARTS, TREE, Option, Part, moved
 from ..times import layers
@@ -242,20 +243,28 @@ class OptionBuilder:
             if device.kind == "fpga" and self.mode.arrangement == "serial":
                 continue
             for learner in self.equal.learners(device):
-                threads, by = learner.details.get("threads"), implementation_of(learner.details)
-                is_able = device.kind != "cpu" or (
-                    self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
-                )
-                if self.mode.actors:
-                    is_able = is_able and by == self.mode.learner and learner.cores <= self.mode.cores(cores(device))
-                if is_able and self.parts.allows("learner_implementation", by):
+                if self._is_allowed(device, learner):
                     self._learner(device, learner)
+
+    def _is_allowed(self, device: Device, learner: Learner) -> bool:
+        """Tell whether what is fixed, and the run that the times are of, allow a learner on a device."""
+        threads, by = learner.details.get("threads"), implementation_of(learner.details)
+        is_able = device.kind != "cpu" or (
+            self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
+        )
+        if self.mode.actors:
+            is_able = is_able and by == self.mode.learner and learner.cores <= self.mode.cores(cores(device))
+        return is_able and self.parts.allows("learner_implementation", by)
+
+    def _step(self, device: Device, learner: Learner) -> Estimate:
+        """The gradient step of a learner on a device, as the run takes it."""
+        if self.run_times and device.kind == "cpu":
+            return self.run_times.step(learner.step, implementation_of(learner.details))
+        return learner.step
 
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one serial process drives no set."""
-        count, learners, step = learner.devices, self.mode.how.learners, learner.step
-        if self.run_times and device.kind == "cpu":
-            step = self.run_times.step(step, implementation_of(learner.details))
+        count, learners, step = learner.devices, self.mode.how.learners, self._step(device, learner)
         for others in self.equal.sets(device, count) if count == 1 or not self.mode.in_turns else ():
             together = (device, *others) * learners
             host = device.name if device.kind == "cpu" else self.cpu
@@ -279,8 +288,8 @@ class OptionBuilder:
         torch_learners: dict[str, list[tuple[Device, Learner]]] = {}
         for device, *_ in self.classes:
             for learner in self.equal.learners(device) if device.kind != "fpga" else ():
-                is_able = device.kind != "cpu" or self.parts.allows("learner_threads", learner.details.get("threads"))
-                if is_able and learner.devices == 1 and implementation_of(learner.details) == REFERENCE:
+                is_torch = implementation_of(learner.details) == REFERENCE
+                if is_torch and learner.devices == 1 and self._is_allowed(device, learner):
                     torch_learners.setdefault(device.name, []).append((device, learner))
         for count in range(2, len(torch_learners) + 1):
             for names in itertools.combinations(torch_learners, count):
@@ -295,7 +304,8 @@ class OptionBuilder:
             self.parts.batch,
         )
         times = {
-            name: layers.split_step(parts, device, learner, learner.step) for name, (device, learner) in kept.items()
+            name: layers.split_step(parts, device, learner, self._step(device, learner))
+            for name, (device, learner) in kept.items()
         }
         for split in layers.list_splits(parts, times) if list_value_layers(parts.workload) else ():
             if set(split.used) != kept.keys():
@@ -312,8 +322,7 @@ class OptionBuilder:
             }
             own, *also = ((device.name, self.engine(device, "learner")) for device in devices)
             on = " and ".join(sorted(kept))
-            steps = {name: learner.step for name, (_, learner) in kept.items()}
-            step = layers.estimate_split(parts, split, times, steps, f"T_train({on}, by layer)")
+            step = layers.estimate_split(parts, split, times, f"T_train({on}, by layer)")
             threads = next((learner.details["threads"] for _, learner in kept.values() if learner.details), 1)
             details = {"threads": threads, "layers": list(split.devices)}
             name = f"layers {'/'.join(split.devices)}, {plural(threads, 'thread')}"

@@ -85,10 +85,13 @@ class Network:
 
     @property
     def busy(self) -> dict[str, float]:
-        """Seconds per gradient step that each engine is busy."""
-        spent = defaultdict[str, float](float)
+        """Seconds per gradient step that each engine is busy, and each unit, which serves a batch at a time."""
+        spent, unit, parts = defaultdict[str, float](float), "", dict(self.places if self.data_queue else ())
         for visit in self.visits:
             spent[visit.engine] += visit.seconds
+        for place, visit in enumerate(self.round if self.data_queue else ()):
+            unit = f"{UNITS[parts[place]]} unit" if place in parts else unit
+            spent[unit] += visit.seconds
         return dict(spent)
 
     @property

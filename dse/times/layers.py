@@ -2,16 +2,16 @@
 
 [Zhang2022, section 6.2.2] names it as future work: convolutions on a GPU, dense layers on the processor. A layer's
 forward and backward passes and its update lie on one device, where its weights are; activations, and their gradients
-on the way back, are sent where the next layer lies on another. A gradient step is one chain, which waits for each of
-its layers, because the next step needs the weights that this one makes.
+on the way back, are sent where the next layer lies on another. Whole batches and passes follow one another, as torch
+runs them: what could overlap (the forward passes, parts of a batch) does not, so that the gain may be larger. Links are
+not busy for what layers send each other, and each device of a split takes all that its whole step takes beyond layers.
 
 Letters: L layers of the network, B batch.
 """
 
 import itertools
 import math
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from impls.training import Workload
@@ -19,14 +19,25 @@ from impls.training.weights import CONVOLUTIONS, Layer, list_value_layers, size_
 
 from ..estimate import Estimate
 from ..platforms import Device
+from ..records import benchmark
 from . import laws
 from .learners import NOT_RUN, Learner
 from .lookup import Lookup
 
 ALGORITHM = "dqn"
-FORWARD, BACKWARD = "layer forward", "layer backward"
+FORWARD, BACKWARD, UPDATE = "layer forward", "layer backward", "layer update"
 Paths = dict[tuple[str, frozenset[str]], tuple[float, tuple[str, ...]]]
 """(seconds, a device for each layer so far) by the last layer's device and the devices used."""
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """A whole gradient step on a device: seconds of each layer ``[L]`` and of the ``rest``, and how they are known."""
+
+    layers: tuple[float, ...]
+    rest: float
+    step: Estimate
+    source: str
 
 
 @dataclass(frozen=True)
@@ -42,22 +53,23 @@ class Split:
         return tuple(dict.fromkeys(self.devices))
 
 
-def split_step(asked: Lookup, device: Device, learner: Learner, step: Estimate) -> list[float]:
-    """Return the seconds of each layer ``[L]`` on a device, which add up to those of the whole ``step`` there.
+def split_step(asked: Lookup, device: Device, learner: Learner, step: Estimate) -> "DeviceTimes":
+    """Divide a whole gradient ``step`` on a device: the seconds of each layer, and of the rest.
 
-    A layer's are its passes as they were timed alone there, else by the roofline of its work and the operations that it
-    dispatches. The last layer has the rest of the step too: the loss, and what is dispatched for no layer.
+    A layer's are its passes and its update as they were timed alone there, else by the roofline of its work and the
+    operations that it dispatches. The rest is the loss, and what is dispatched for no layer.
     """
     threads = learner.details.get("threads", 1)
-    known = _list_recorded(asked, device, threads) or _list_by_law(asked, device, step, threads)
+    recorded = _list_recorded(asked, device, threads)
+    known = recorded or _list_by_law(asked, device, step, threads)
     fits = min(1.0, step.value / sum(known))  # timed alone, all may take a little more than in a step
-    *others, last = (fits * seconds for seconds in known)
-    return [*others, last + step.value - fits * sum(known)]
+    layers = tuple(fits * seconds for seconds in known)
+    return DeviceTimes(layers, step.value - sum(layers), step, "timed" if recorded else "modeled")
 
 
 def _list_recorded(asked: Lookup, device: Device, threads: int) -> list[float]:
-    """List the seconds of all passes of each layer as recorded on a device; none where a pass was not timed."""
-    table, passes = asked.table_of(device), ((FORWARD, count_forward(asked.workload)), (BACKWARD, 1))
+    """List the seconds of each layer as recorded on a device; none where a pass or an update was not timed."""
+    table, passes = asked.table_of(device), ((FORWARD, count_forward(asked.workload)), (BACKWARD, 1), (UPDATE, 1))
     where, found = "cuda" if device.kind == "gpu" else "cpu", list[float]()
     for layer in range(1, len(list_value_layers(asked.workload)) + 1):
         known = [
@@ -83,7 +95,7 @@ def _list_by_law(asked: Lookup, device: Device, step: Estimate, threads: int) ->
         peak *= laws.speed_up(threads, laws.AS_FITTED.learner_contention)[0] / laws.cores_of(device)
     found = list[float]()
     for layer in list_value_layers(workload):
-        size, operations = size_of((layer,)), dense if layer.places == 1 else convolutions / len(CONVOLUTIONS)
+        size, operations = size_of((layer,)), dense if len(layer.shape) == 2 else convolutions / len(CONVOLUTIONS)
         nbytes = size.parameters * laws.FLOAT_BYTES * laws.ADAM_ARRAYS
         work = laws.Work(laws.PASSES[ALGORITHM][0] * size.macs, nbytes, operations)
         dispatch = laws.AS_FITTED.operation_launches * operations * laws.launch(device)
@@ -91,29 +103,30 @@ def _list_by_law(asked: Lookup, device: Device, step: Estimate, threads: int) ->
     return found
 
 
-def list_splits(asked: Lookup, times: Mapping[str, Sequence[float]]) -> Iterator[Split]:
+def list_splits(asked: Lookup, times: Mapping[str, DeviceTimes]) -> Iterator[Split]:
     """Yield the fastest split for each first device and each set of two devices or more that it is in.
 
-    ``times``: seconds of each layer ``[L]`` by the device's name. Exact: of all paths through the chain that end in a
-    layer on one device and have used the same devices, no longer one is part of a shorter whole.
+    ``times`` by the device's name. Exact: of all paths through the chain that end in a layer on one device and have
+    used the same devices, no longer one is part of a shorter whole. None where no link joins the devices.
     """
     network = list_value_layers(asked.workload)
     for first in times:
         # Invariant: ``paths`` has, by (device of the layer, devices used), the shortest way up to the layer.
-        paths: Paths = {(first, frozenset((first,))): (times[first][0], (first,))}
+        paths: Paths = {(first, frozenset((first,))): (times[first].layers[0], (first,))}
         for number in range(1, len(network)):
             longer: Paths = {}
             for ((before, used), (seconds, path)), device in itertools.product(paths.items(), times):
-                spent = seconds + times[device][number] + send_between(asked, network[number - 1], before, device)
+                spent = seconds + times[device].layers[number]
+                spent += send_between(asked, network[number - 1], before, device)
                 key = device, used | {device}
                 longer[key] = min(longer.get(key, (spent, (*path, device))), (spent, (*path, device)))
             paths = longer
         best: dict[frozenset[str], Split] = {}
         for (last, used), (seconds, path) in paths.items():
             errors = asked.transfer_seconds(last, first, laws.FLOAT_BYTES * asked.batch) if last != first else 0.0
-            split = Split(path, seconds + errors)
+            split = Split(path, seconds + errors + math.fsum(times[name].rest for name in used))
             best[used] = min(best.get(used, split), split, key=lambda known: (known.seconds, known.devices))
-        yield from (split for used, split in best.items() if len(used) > 1)
+        yield from (split for used, split in best.items() if len(used) > 1 and split.seconds < math.inf)
 
 
 def send_between(asked: Lookup, layer: Layer, source: str, target: str) -> float:
@@ -126,17 +139,19 @@ def send_between(asked: Lookup, layer: Layer, source: str, target: str) -> float
     )
 
 
-def estimate_split(
-    asked: Lookup, split: Split, times: Mapping[str, Sequence[float]], steps: Mapping[str, Estimate], evidence_id: str
-) -> Estimate:
-    """Return the time of a split: each device's share of it is as unsure as the whole ``steps`` there."""
-    spent = [times[name][layer] for layer, name in enumerate(split.devices)]
-    factors = [max(laws.GPU_FACTOR, steps[name].factor) for name in split.devices]
-    factor = sum(map(operator.mul, spent, factors)) / sum(spent)
-    told = "; ".join(dict.fromkeys(steps[name].rests_on.description for name in split.used))
-    description = "; ".join(("/".join(split.devices), told, NOT_RUN))
-    assumed = tuple(dict.fromkeys(itertools.chain(*(steps[name].rests_on.assumed for name in split.used))))
-    return asked.modeled(laws.law(split.seconds, factor, description, assumed), evidence_id)
+def estimate_split(asked: Lookup, split: Split, times: Mapping[str, DeviceTimes], evidence_id: str) -> Estimate:
+    """Return the time of a split: each device's share of it is as unsure as the whole step there."""
+    spent = {name: times[name].rest for name in split.used}
+    for layer, name in enumerate(split.devices):
+        spent[name] += times[name].layers[layer]
+    factors = {name: max(laws.GPU_FACTOR, times[name].step.factor) for name in spent}
+    factor = sum(spent[name] * factors[name] for name in spent) / sum(spent.values())
+    told = [f"{name}: layers {times[name].source}, {times[name].step.rests_on.description}" for name in spent]
+    description = "; ".join(("/".join(split.devices), *told, NOT_RUN))
+    assumed = tuple(dict.fromkeys(itertools.chain(*(times[name].step.rests_on.assumed for name in spent))))
+    known = laws.law(split.seconds, factor, description, assumed).resting_on(id=evidence_id, source="modeled")
+    command = benchmark(f"profile --workload {asked.workload_word} --layers")
+    return known.resting_on(command=command, topic="profile")
 
 
 def count_bytes(workload: Workload, batch: int, split: Split, device: str) -> float:

@@ -245,8 +245,9 @@ def platform_depth(
         network(problem, timed, actors=False)
         for timed in (chosen, _take_ends(chosen, "low"), _take_ends(chosen, "high"))
     )
-    loop = replace(loop, data_queue=data_queue)
-    hz = outcome(problem, replace(chosen, depth=depth_enough(loop))).hz
+    loop, *ends = (replace(each, data_queue=data_queue) for each in (loop, *ends))
+    depth = depth_enough(loop)
+    hz = min(outcome(problem, replace(chosen, depth=depth)).hz, bound_hz(loop, depth))
     source = weakest(part.number["source"] for part in found.parts)
     rate = Estimate(hz, hz * found.low / found.value, hz * found.high / found.value, Evidence("loop", source))
     ids = {chosen.of(part).time.rests_on.id for part in LOOP}

@@ -42,7 +42,7 @@ class FpgaTree(SumTree):
       below ``smallest_priority`` is stored as 0 and never sampled.
     * ``rounding="nearest"`` (ties to even), ``"down"``, or ``"up"``, which never loses a priority.
 
-    Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as
+    Options of the hardware, which change the twin's times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as
     [Zhang2023], or as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``,
     ``ports="shared"|"dual"|"copied"``, of which the last two sample and update at once, in a "step", and the ``law`` to
     count cycles by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and

@@ -275,7 +275,8 @@ def rate_hopper(quoted: Quoted) -> Finding:
     for reading, name in (("critic alone", "hopper"), ("all networks", "hopper_ddpg")):
         best = find_best(find_network(name), batch, Budget(dsp=dsp))
         work = batch * sum(stage.gemm.macs for stage in best.design.stages)
-        most[f"{reading}, no unit ever idle"] = dsp // FP32.dsp * best.design.clock_hz / work
+        for format, taken in (("fp32", FP32.dsp), ("INT32", int(quoted["alveo_u200.macs.dsp_per_int32"]))):
+            most[f"{reading}, no {format} unit ever idle"] = dsp // taken * best.design.clock_hz / work
         facts[f"{reading}, in the best pipelines"] = 1 / learner.ledger(best.design, batch).seconds
     return Finding.exact(most, printed, facts)
 
@@ -287,17 +288,20 @@ def cross_curves(
 
     ``rate``: the row of Table VII with the learner on the GPU, or, with ``slowdown``, so many times as fast. ``row``:
     whose printed DSP blocks bound the FPGA's learner. ``networks``: a workload, with all networks of its gradient
-    step; and one network alone, for a fact. A ratio above 1 leaves no room for the crossing, if no GPU takes longer for
-    less.
+    step; and one network alone, as n = 3 L counts stages: a reading each, of which the largest ratio counts. A ratio
+    above 1 leaves no room for the crossing, if no GPU takes longer for less.
     """
     gpu = (quoted[slowdown] if slowdown else 1.0) / _rate(quoted, rate)
     budget = Budget(dsp=int(quoted[f"seed3.table_vi.{row}.dsp"])) if row else pool_budget(quoted)
     whole, alone = ({b: learner.ledger(find_best(find_network(name), b, budget).design, b).seconds
                      for b in (*faster, *slower)} for name in networks)  # fmt: skip
-    ratios = {f"FPGA to GPU, B = {batch:,}": whole[batch] / gpu for batch in faster}
-    ratios |= {f"GPU to FPGA, B = {batch:,}": gpu / whole[batch] for batch in slower}
-    facts = {f"one network alone, FPGA to GPU, B = {batch:,}": alone[batch] / gpu for batch in faster}
-    return Finding.exact(ratios, facts={"the GPU's printed time, ms": 1e3 * gpu, **facts})
+    readings, facts = dict[str, float](), {"the GPU's printed time, ms": 1e3 * gpu}
+    for name, times in (("all networks", whole), ("one network alone", alone)):
+        ratios = {f"FPGA to GPU, B = {batch:,}": times[batch] / gpu for batch in faster}
+        ratios |= {f"GPU to FPGA, B = {batch:,}": gpu / times[batch] for batch in slower}
+        readings[name] = max(ratios.values())
+        facts |= {f"{name}, {what}": ratio for what, ratio in ratios.items()}
+    return Finding.exact(readings, facts=facts)
 
 
 def compare_slowest(quoted: Quoted, few: int, many: int) -> Finding:

@@ -315,21 +315,16 @@ def compare_states(data: Data) -> Finding | None:
 
 
 def compare_units(data: Data, **given: Any) -> Finding | None:
-    """Compute the ratios of ``compute_ratios``; facts tell which share of the time each kind of process waited.
-
-    The finding lacks parts where a run had more processes than cores: there two units have to share what one has.
-    """
+    """Compute the ratios of ``compute_ratios``; facts tell which share of the time each kind of process waited."""
     found = compute_ratios(data, "training arrangement", **given)
     shares: dict[str, list[float]] = defaultdict(list)
-    is_crowded = False
     for record in found.used if found else ():
         waited = record.metrics.get("report", {}).get("waited", {})
-        is_crowded |= len(waited) > record.machine.get("cores", 1)
         for name, share in waited.items():
             units = f"units {get_value(record, 'units')}: {name.partition('-')[0]} waited, share of the time"
             shares[units].append(share)
     means = {name: sum(own) / len(own) for name, own in shares.items()}
-    return found and replace(found, facts={**found.facts, **means}, lacks_parts=is_crowded)
+    return found and replace(found, facts={**found.facts, **means})
 
 
 @dataclass(frozen=True)

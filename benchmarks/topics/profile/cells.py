@@ -219,8 +219,8 @@ class _CellBuilder:
         return (self._cell(CUDA, "step", batch) for batch in (self._batches if fingerprint()["gpus"] else ()))
 
     def layer(self, number: int) -> Iterator[Cell]:
-        """Both passes of a layer alone, by threads of torch, and on a GPU of this machine."""
-        for op in ("forward", "backward"):
+        """Both passes of a layer alone and its update, by threads of torch, and on a GPU of this machine."""
+        for op in ("forward", "backward", "update"):
             for count in (count for count in self._counts if count <= self._cores):
                 yield self._cell("layer", op, self._batch, count, layer=number, device="cpu")
             if fingerprint()["gpus"]:

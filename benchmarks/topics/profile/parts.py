@@ -154,26 +154,34 @@ def _learner(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _layer(world: World, cell: dict[str, Any]) -> Call:
-    """Make a layer's pass on B random inputs: outputs with what autograd keeps, or gradients of weights and inputs."""
+    """Make a layer's pass on B random inputs, or its update by Adam.
+
+    Forward: the outputs, with what autograd keeps. Backward: gradients of weights and, but for the first, of inputs.
+    """
     import torch  # noqa: PLC0415  # heavy
 
     number, device, batch = cell["options"]["layer"], cell["options"]["device"], cell["batch"]
-    network = list_value_layers(world.workload)
-    layer, channels = network[number - 1], network[number - 1].shape[1]
-    if len(layer.shape) > 2:
+    layer, image = list_value_layers(world.workload)[number - 1], world.workload.observation.stacked[1:]
+    outputs, channels, *kernel = layer.shape
+    if kernel:
+        for _, size, stride, padding in CONVOLUTIONS[: number - 1]:
+            image = tuple((side + 2 * padding - size) // stride + 1 for side in image)
         stride, padding = CONVOLUTIONS[number - 1][2:]
-        before = world.workload.observation.stacked[1:] if number == 1 else [math.isqrt(network[number - 2].places)] * 2
-        module: Any = torch.nn.Conv2d(channels, *layer.shape[:1], layer.shape[2], stride, padding)
-        inputs = torch.randn(batch, channels, *before)
+        module: Any = torch.nn.Conv2d(channels, outputs, kernel[0], stride, padding)
     else:
-        module, inputs = torch.nn.Linear(channels, layer.shape[0]), torch.randn(batch, channels)
-    module, inputs = module.to(device), inputs.to(device).requires_grad_(number > 1)
+        module, image = torch.nn.Linear(channels, outputs), ()
+    module = module.to(device)
+    inputs = torch.randn(batch, channels, *image, device=device).requires_grad_(number > 1)
     wait = torch.cuda.synchronize if device == CUDA else lambda: None
     if cell["op"] == "forward":
         return lambda turn: (module(inputs).relu(), wait())
-    outputs = module(inputs).relu()
-    wanted, gradients = [*module.parameters(), *[inputs] * (number > 1)], torch.randn_like(outputs)
-    return lambda turn: (torch.autograd.grad(outputs, wanted, gradients, retain_graph=True), wait())
+    active = module(inputs).relu()
+    wanted, gradients = [*module.parameters(), *[inputs] * (number > 1)], torch.randn_like(active)
+    if cell["op"] == "backward":
+        return lambda turn: (torch.autograd.grad(active, wanted, gradients, retain_graph=True), wait())
+    active.backward(gradients)
+    optimizer = torch.optim.Adam(module.parameters())
+    return lambda turn: (optimizer.step(), wait())
 
 
 def _product(world: World, cell: dict[str, Any]) -> Call:

@@ -61,12 +61,6 @@ template <unsigned Below> struct Descent {
   }
 };
 
-template <> struct Descent<0> {  // a bank of one leaf, which is its root
-  static Answer run(unsigned bank, unsigned node, Word<MASS_BITS>) {
-    return {0, leaf_of(bank, node), std::uint64_t(root[bank])};
-  }
-};
-
 // An updater's stages above the leaves: each adds the change to the sum on its level. A negative change wraps around.
 template <unsigned Level> void add_change(unsigned bank, unsigned node, Word<MASS_BITS> change) {
 #pragma HLS INLINE
@@ -78,20 +72,13 @@ template <unsigned Level> void add_change(unsigned bank, unsigned node, Word<MAS
   }
 }
 
-std::uint64_t value_of(unsigned bank, unsigned node) {
-  if constexpr (LEVELS > 0)
-    return std::uint64_t(nodes<0>[bank][node / FANOUT][node % FANOUT]);
-  else
-    return std::uint64_t(root[bank]);
-}
-
 Answer serve(unsigned kind, const Request& request) {
 #pragma HLS INLINE
   const unsigned bank = request.bank;
   if (kind == SAMPLE) return Descent<LEVELS>::run(bank, 0, request.asked);
   const std::uint64_t leaf = std::uint64_t(request.asked);
   const unsigned node = within(leaf);
-  const std::uint64_t old = value_of(bank, node);
+  const std::uint64_t old = std::uint64_t(nodes<0>[bank][node / FANOUT][node % FANOUT]);
   if (kind == UPDATE) add_change<0>(bank, node, Word<MASS_BITS>(std::uint64_t(request.value) - old));
   return {0, leaf, old};
 }
@@ -108,7 +95,7 @@ void dispatch(unsigned kind, unsigned count, const std::uint64_t* asked, const s
   }
   for (unsigned first = 0; first < count; first += BANKS) {
 #pragma HLS PIPELINE II = 1
-    Row row;
+    Row row = {};
     row.lanes = count - first < BANKS ? count - first : BANKS;
     for (unsigned lane = 0; lane < BANKS; ++lane) {
 #pragma HLS UNROLL

@@ -1,7 +1,8 @@
 // A replay management module (RMM): a K-ary sum tree in S banks, each a pipeline with a memory for every level.
 //
 // Compiled by a vendor's tools it takes their integers of any width and their streams; by any other compiler of C++17 it
-// takes the ones below, with which the same text is a simulation: equal leaves, equal sums, but no clock.
+// takes the ones below, with which the same text is a simulation: equal leaves, equal sums, but no clock. It states the
+// function, not the cycles that the model counts: a bank looks at every request, and memories are not bound to kinds.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ from .searching import CHUNK, ENDED
 from .updating import AHEAD, begin_update, end_update, list_parent, parts_of, renew_minima, sum_row
 
 _FINISHED = 2  # word behind the ticket: chunks whose changes are added
-_OPENING_LOOKS, _LOOKS_AN_ELEMENT, _LAST_LOOKS = 4000, 16, 1000
+_OPENING_LOOKS, _LAST_LOOKS = 4000, 1000
 _let_others_run = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
 
 
@@ -139,8 +139,10 @@ def _add_chunks(tree: int, form: Any, room: int, slots: Indices, before: Reals) 
 def help_update(tree: int, head: bool, form: Any, room: int, batch: int, scratch: Indices) -> int:
     """Add changes of a batch of B in the ``scratch`` of an :func:`update_with_help`, until none is left."""
     looks = 0
-    while load_acquire(room) < 0 and looks < _OPENING_LOOKS + _LOOKS_AN_ELEMENT * batch:  # leaves are being set
+    while load_acquire(room) < 0:  # leaves are being set; the caller opens the room whatever comes of its update
         looks += 1
+        if looks > _OPENING_LOOKS:
+            _let_others_run()
     slots, _, before = parts_of(scratch, batch)
     _add_chunks(tree, form, room, slots, before)
     atomic_add(room + WORD * ENDED, 1)

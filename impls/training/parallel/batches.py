@@ -197,12 +197,11 @@ class Slots(SharedArrays):
     def return_places(self, ticket: int, lost: int) -> None:
         """Hand out the batch of a ticket, whose records are copied, but for ``lost`` ones that were overwritten.
 
-        With any lost the batch goes back to the tree unit, which wakes and draws others.
+        With any lost the batch goes back to the tree unit, which draws others.
         """
         self.lost[ticket % self.count] = lost
         self.ever_lost[ticket % self.count] += lost
         self._advance(ticket, -DRAWN_AHEAD if lost else FILLED - DRAWN_AHEAD)
-        counter.add(self._claimed, 0)
 
     # Learners
 

@@ -72,11 +72,15 @@ class Prefetcher:
 
         A batch that was learned from wakes nobody: its priorities count when the next is sampled, after a claim.
         """
-        if self._transport.is_polled:
+        if self._transport.is_polled or self._is_awaited():
             self._board.rows[self._row, Row.WAITED] += _POLL_NANOSECONDS
             time.sleep(_POLL_NANOSECONDS / 1e9)
         else:
             self.slots.wait_claimed(taken, self._board, self._row)
+
+    def _is_awaited(self) -> bool:
+        """Whether something is awaited whose coming wakes nobody."""
+        return False
 
     def _update(self) -> bool:
         """Update the priorities of every batch that was learned from."""

@@ -33,6 +33,10 @@ class TreeUnit(Prefetcher):
         # Invariant: the batches of all tickets below ``released`` were, and that one was drawn again so often.
         self._released, self._attempts = 0, 0
 
+    def _is_awaited(self) -> bool:
+        """Whether records are being copied, some of which may be lost."""
+        return self._released < self._sampled
+
     def _update(self) -> bool:
         """Draw again what was lost, and update the priorities of every batch that was learned from."""
         while self._released < self._sampled and self.slots.state(self._released) >= FILLED:
