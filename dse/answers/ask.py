@@ -118,8 +118,7 @@ def add_to(commands: Any) -> None:
     add("--emit", choices=FORMATS, metavar="FORMAT", help=f"print the choice alone as a file: {', '.join(FORMATS)}")
     front = "all mappings that no other beats in rate, watts and bytes over links, each with the words to ask for it"
     add("--front", action="store_true", help=front)
-    layers = "let each layer of a value network have its device; the same as --free layers"
-    add("--layers", action="append_const", dest="free", const="layers", help=layers)
+    add("--layers", action="append_const", dest="free", const="layers", help="the same as --free layers")
     add("--capacity", type=count, metavar="N", help="leaves of a tree")
     add("--batch", type=count, metavar="B", help="elements of a call of a tree")
     add("--updates-per-sample", type=float, default=1.0, metavar="R", help="default: %(default)s")

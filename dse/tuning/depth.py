@@ -245,7 +245,7 @@ def platform_depth(
         network(problem, timed, actors=False)
         for timed in (chosen, _take_ends(chosen, "low"), _take_ends(chosen, "high"))
     )
-    loop, *ends = (replace(each, data_queue=data_queue) for each in (loop, *ends))
+    loop, *ends = (replace(timed, data_queue=data_queue) for timed in (loop, *ends))
     depth = depth_enough(loop)
     hz = min(outcome(problem, replace(chosen, depth=depth)).hz, bound_hz(loop, depth))
     source = weakest(part.number["source"] for part in found.parts)
