@@ -21,7 +21,7 @@ OPS = {
     "update": "B priorities, of leaves as training samples them",
     "get": "B priorities read",
     "insert": "the next B slots, first in first out, all at one priority",
-    "step": "one step of training: draw, get, update",
+    "step": "one step of training: draw, get, update; modeled for an FPGA without the get",
     "total": "the root",
     "upload": "B uniforms from the host to where the tree is",
     "download": "B indices from there to the host",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from impls.checks import integer_at_least
 from impls.fpga import cycles
 from impls.fpga.design import BANKINGS, MICROS, PORTS, Design
-from impls.fpga.model import batches
+from impls.fpga.model import batches, step_cycles
 from impls.fpga.resources import Resources, resources
 
 from . import Point
@@ -118,8 +118,7 @@ def mean_cycles(design: Design, batch: int) -> float:
             + cycles.dispatch(design)
             for op in ("sample", "update")
         )
-    spent = np.maximum(sample, np.roll(update, 1)) if design.overlaps else sample + update
-    return float(spent.mean())
+    return step_cycles(design, sample, update)
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,7 +3,8 @@
 An element goes to the bank that holds its leaf, so a batch takes as long as its busiest bank. Where prefix values or
 leaves are random, so is that load: the model takes the mean over random batches (seeded, so that the same question has
 the same answer). Where sampling and updating share the memories' ports, operations never overlap: cycles add up. Else
-a step takes the larger part of two: to sample a batch, or to get and update the batch before it.
+a step takes the larger part of two: to sample a batch, or to update the batch before it. A sample comes with its leaf's
+priority, so a step retrieves none.
 """
 
 import math
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least, one_of
 from . import cycles
@@ -21,14 +22,14 @@ from .design import Design
 OPS = ("sample", "draw", "update", "get", "insert", "step", "total", "upload", "download")
 PARTS = {
     "sample": ("sample",),
-    "draw": ("sample",),  # a sample comes with its leaf's priority
+    "draw": ("sample",),
     "get": ("get",),
     "update": ("update",),
     "insert": ("insert",),
-    "step": ("sample", "get", "update"),
+    "step": ("sample", "update"),
 }
 """Passes of the pipelines for each operation, one after the other, but for a step of a design that overlaps."""
-BESIDE = "get, update: after the last sample"
+BESIDE = "update: after the last sample"
 LAWS = ("rtl", "published", "pearl")
 """``rtl``: simulated hardware. ``published``: [Zhang2023], B/S K and B/S. ``pearl``: the open model of [Meng2024]."""
 ELEMENT_BYTES = 8  # a uniform or an index on the link
@@ -79,7 +80,7 @@ def ledger(
     """Cycles and seconds of ``op``. ``shares [S]`` weigh the banks, by default as if all leaves were equal.
 
     "draw", "sample": B random prefix values; "update", "get": the leaves these fall on; "insert": B leaves in a row;
-    "step": draw, get and update, or a draw beside the others; "total": the root; "upload", "download": B elements of 8
+    "step": draw and update, by "rtl" at once where a design can; "total": the root; "upload", "download": B elements of 8
     bytes over the link. ValueError for any other, and for a transfer without a link.
     """
     one_of("op", op, OPS)
@@ -93,16 +94,15 @@ def ledger(
     if op == "total":
         return Ledger(op, batch, law, (("read the root", ROOT_CYCLES),), 0.0, design.clock_hz)
     parts = PARTS[op] if batch else ()
-    beside = design.overlaps and len(parts) > 1
     if law != "rtl":
-        printed = [_PRINTED[law](design, part, batch) for part in parts]
-        if beside:
-            printed[1:] = [(BESIDE, max(0, printed[1][1] + printed[2][1] - printed[0][1]))]
-        return Ledger(op, batch, law, tuple(printed), 0.0, design.clock_hz)
+        printed = tuple(_PRINTED[law](design, part, batch) for part in parts)
+        return Ledger(op, batch, law, printed, 0.0, design.clock_hz)
     sampled = list(batches(design, op, batch, shares))
+    beside = design.overlaps and len(parts) > 1
     entries = tuple(entry for part in parts[: 1 if beside else None] for entry in _entries(design, part, sampled))
     if beside:
-        entries += ((BESIDE, _count_beside(design, sampled) - math.fsum(spent for _, spent in entries)),)
+        sides = ([cycles.count_queued_cycles(design, part, banks) for banks in sampled] for part in parts)
+        entries += ((BESIDE, step_cycles(design, *sides) - math.fsum(spent for _, spent in entries)),)
     busiest = float(np.mean([np.bincount(banks).max() for banks in sampled])) if batch else 0.0
     return Ledger(op, batch, law, entries, busiest, design.clock_hz)
 
@@ -148,11 +148,13 @@ def _entries(design: Design, part: str, sampled: list[Banks]) -> list[tuple[str,
     ]
 
 
-def _count_beside(design: Design, sampled: list[Banks]) -> float:
-    """Mean cycles to sample a batch and, at once, to get and update the one before it."""
-    spent = {part: [cycles.count_queued_cycles(design, part, banks) for banks in sampled] for part in PARTS["step"]}
-    before = np.roll(np.add(spent["get"], spent["update"]), 1)
-    return float(np.maximum(spent["sample"], before).mean())
+def step_cycles(design: Design, sample: ArrayLike, update: ArrayLike) -> float:
+    """Mean cycles of a step, by batch ``[D]`` those of its sample and of its update: both, or the longer at once.
+
+    At once with a sample is the update of the batch before it.
+    """
+    sums = np.maximum(sample, np.roll(update, 1)) if design.overlaps else np.add(sample, update)
+    return float(sums.mean())
 
 
 def _published(design: Design, part: str, batch: int) -> tuple[str, float]:

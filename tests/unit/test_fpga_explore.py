@@ -147,7 +147,7 @@ def test_what_even_the_smallest_learner_lacks_is_told():
     ],
 )
 def test_mean_cycles_are_those_of_the_ledger(design, batch):
-    told = ledger(design, "sample", batch).cycles + ledger(design, "update", batch).cycles
+    told = ledger(design, "step", batch).cycles
     assert rmm_search.mean_cycles(design, batch) == pytest.approx(told, rel=1e-9)
 
 
