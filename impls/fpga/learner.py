@@ -170,7 +170,7 @@ def streamable(network: Network) -> tuple[int, ...]:
 def stream_cycles(network: Network, streamed: int, clock_hz: float, bytes_per_s: float) -> tuple[int, int]:
     """Cycles of the card's memory for streamed weights: (of reading them once, of an update, which also writes)."""
     held = [stages(network)[number] for number in streamable(network)[:streamed]]
-    layers = {(stage.network, stage.layer): stage.words for stage in held}
+    layers = {(stage.network, stage.layer): stage.words for stage in reversed(held)}  # the largest of a layer is last
     a_word = WORD_BITS / 8 * clock_hz / bytes_per_s if streamed else 0.0
     return math.ceil(sum(stage.words for stage in held) * a_word), math.ceil(2 * sum(layers.values()) * a_word)
 

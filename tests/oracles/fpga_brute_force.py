@@ -123,8 +123,9 @@ def total_cycles(problem, pipelines, axes, updates, shape, streamed, block):
         slowest = np.maximum(slowest, along(taken, axis, shape))
     blocks = -(-problem.batch // (pipelines * block))
     read = [every[number] for number in streamable(problem.network)[:streamed]]
-    layers = {(stage.network, stage.layer): stage.words for stage in read}
-    words = sum(stage.words for stage in read), 2 * sum(layers.values())
+    layers = {(stage.network, stage.layer) for stage in read}
+    largest = [max(stage.words for stage in read if (stage.network, stage.layer) == layer) for layer in layers]
+    words = sum(stage.words for stage in read), 2 * sum(largest)
     a_cycle = problem.bytes_per_s / problem.clock_hz / 4
     reads, written = (math.ceil(count / a_cycle) if count else 0 for count in words)
     updated = [max(written, update_cycles(problem.network, pipelines, number)) for number in updates]

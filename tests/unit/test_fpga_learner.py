@@ -57,6 +57,13 @@ def test_a_block_waits_for_its_weights_or_its_stages(block, pace):
     assert ("weights" in told.bottleneck) == (pace == 24)
 
 
+def test_an_update_moves_no_less_where_more_is_streamed():
+    """The critic's first layer lies in stages of two sizes: the policy's gradient takes actions alone."""
+    network = step_of(load("hopper_ddpg"))
+    moved = [laws.stream_cycles(network, count, 200e6, 1e9)[1] for count in range(len(laws.streamable(network)) + 1)]
+    assert moved == sorted(moved)
+
+
 @given(GEMMS, st.integers(1, 200))
 def test_systolic_arrays_are_the_best_of_all(gemm, units):
     rows, columns, depth = gemm
