@@ -4,11 +4,12 @@ Letters as in ``learner.py``. For T cycles a stage, ceil(MACs / T) units are the
 never takes more of anything, for every resource law rises with units. Hence for each DP: (1) bisection finds the
 smallest T that fits; (2) from there T climbs through the values at which a unit is saved, which update units may take;
 (3) it stops when even the most update units there can be would not make up for (PI + n - 1) T. Of all DP with the same
-PI only the smallest is of use. Nothing is omitted, so the answer is the best there is.
+PI only the smallest is of use. So the answer is the best of all units, update units and pipelines, of these memories:
 
-Weights are streamed only where not even the smallest learner has all on the chip: then for each number of the largest
-layers, and for blocks of 1, 2, 4 ... samples, until a block has all of a pipeline. A T below what the reads take for a
-sample is of no use, so that (1) begins there.
+Of the buffers that fill an UltraRAM any number of the largest lie there. Weights are streamed only where not even the
+smallest learner has all on the chip: then for each number of the largest layers, and for blocks of 1, 2, 4 ... samples,
+until a block has all of a pipeline. Other sets of layers, other blocks, and streaming where all fits are not tried. A T
+below what the reads take for a sample is of no use, so that (1) begins there.
 
 Ties: fewest cycles, then the order of ``Point.cost``, then fewest pipelines, then fewest units from the first stage on,
 then fewest update units, then fewest buffers in UltraRAM, then fewest streamed weights, then the smallest block.
