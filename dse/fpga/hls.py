@@ -47,6 +47,7 @@ def _list_parameters(rmm: Rmm, learner: Learner, batch: int) -> Iterator[str]:
     """Yield the lines of ``parameters.hpp``: of the tree, of its pipelines, and of the learner."""
     design, stages = rmm.design, ", ".join(map(str, learner.stages))
     yield "// Written by `python -m dse fpga --emit hls`: the parameters of a design."
+    yield f"// Its memories are {design.ports}. A call of the kernel samples or updates, never both at once."
     yield "#pragma once"
     numbers = {
         "CAPACITY": (design.capacity, "leaves"),
