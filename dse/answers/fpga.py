@@ -7,6 +7,7 @@ updates their priorities; batches are sampled ahead, so the slower of RMM and le
 import argparse
 import json
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,20 @@ def run(options: argparse.Namespace) -> int:
     if options.emit:
         line = write_hls(Path(options.emit[1]), choices[0].rmm.design, choices[0].learner.design, batch)
         answer = replace(answer, paste=(line,))
-    placed = options.results / "fpga" / "placed.json"
-    if placed.exists():
-        rates = [record["fmax_mhz"] for record in json.loads(placed.read_text())]
-        note = Note("placed", {"trees": len(rates), "low": min(rates), "high": max(rates)})
-        answer = replace(answer, notes=(*answer.notes, note))
+    path = options.results / "fpga" / "placed.json"
+    if placed := json.loads(path.read_text()) if path.exists() else []:
+        answer = replace(answer, notes=(*answer.notes, _describe_placed(placed)))
     return show(answer, options)
+
+
+def _describe_placed(records: Sequence[dict[str, Any]]) -> Note:
+    """Return the note on the clocks of placed trees: of all, with their sizes, and of the wide by K."""
+    rates = [record["fmax_mhz"] for record in records]
+    sizes = {name: sorted({record["design"][key] for record in records})
+             for name, key in (("leaves", "capacity"), ("banks", "banks"))}  # fmt: skip
+    wide = [record for record in records if record["design"]["micro"] == "wide"]
+    of_wide = {"wide": [tree["design"]["fanout"] for tree in wide], "wide_mhz": [tree["fmax_mhz"] for tree in wide]}
+    return Note("placed", {"trees": len(rates), "low": min(rates), "high": max(rates), **sizes, **of_wide})
 
 
 def _read_networks(options: argparse.Namespace) -> tuple[Network, int]:

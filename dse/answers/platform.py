@@ -25,7 +25,7 @@ from impls.terminal import aligned, plural
 from impls.training import TrainingError
 
 from ..answer import Answer, Note, Row
-from ..estimate import SUREST_FIRST, Estimate
+from ..estimate import SUREST_FIRST, Estimate, weakest
 from ..mapping.question import MappingQuestion, ask
 from ..platforms import Device, Platform, PlatformError, Quantity, checkout, leaves, load, names
 from ..platforms.files import HERE, RESULTS, copied, find_own_file, parse, path_of, read, template, text_of
@@ -246,13 +246,17 @@ def primitives_answer(question: MappingQuestion) -> Answer:
 def _rate_devices(question: MappingQuestion, parts: Times) -> Iterator[Row]:
     """Yield for each device the records/s of its tree, B over sampling and updating, and of its learner, B over a step.
 
-    Each is of the fastest of the surest times; errors of sampling and updating go together.
+    Updating includes the insertion of new records. Each is of the fastest of the surest times; errors of sampling and
+    updating go together, and the surer of them is no surer than the other.
     """
     for device in question.platform.devices:
         rates = dict[str, Any]()
         for name in ("rmm", "learner"):
             with contextlib.suppress(PlatformError):
-                steps = (tree.draw + tree.update for tree in trees(parts, device))
+                steps = (
+                    (tree.draw + tree.update).resting_on(source=weakest((tree.draw.source, tree.update.source)))
+                    for tree in trees(parts, device)
+                )
                 times = sorted(steps if name == "rmm" else _times(parts, name, device), key=_sort_surest)
                 for time in times[:1]:
                     value, low, high = (parts.batch / seconds for seconds in (time.value, time.high, time.low))

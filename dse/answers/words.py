@@ -19,7 +19,8 @@ SENTENCES = {
     "answered_from_old": f"{FROM} Its records do not tell its {{untold:facts}}. To be sure, {{how:then}}.",
     "evidence": "Evidence for {evidence}: {source}, {told}.",
     "primitives": "How fast each device of {platform} samples and updates priorities (RMM) and learns {workload} "
-    "(B = {batch}); below, what each part takes by its fastest option, alone there; of actors, an environment step.",
+    "(B = {batch}), each alone there, so that a learner may take all slices of an FPGA; below, what each part takes by "
+    "its fastest option. Updating includes the insertion of new records; of actors, it is an environment step.",
     "assumed": "{evidence} assumes {value} {unit} for {device}.{key}, which is not stated.",
     "not_stated": "{device}.{key} is not stated; the model takes {value} {unit} for it.",
     # What a profile lacks, and times of your own that no question uses.
@@ -289,6 +290,7 @@ SENTENCES = {
     "tree with K = {fanout}: {estimate:range}.",
     "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage} (FW forward, BW backward, "
     "with the number of the layer).",
+    "bound_by_reading": "The learner limits the rate: its stages wait for weights from the card's memory.",
     "bound_by_rmm": "The replay tree limits the rate.",
     "streams_weights": "Weights that do not fit on the chip are read from the card's memory ({gb_per_s} GB/s, "
     "{origin}), for {samples:sample} at a time: {names:list}.",
@@ -300,7 +302,9 @@ SENTENCES = {
     "greedy": "The greedy search of [Zhang2023] takes {pipelines:pipeline} with {dsp} DSP blocks and is {pace:pace}.",
     "greedy_does_not_fit": "The greedy search of [Zhang2023] finds no design: {reason}.",
     "no_other_pipelines": "No other number of pipelines fits.",
-    "placed": "clock of {trees} trees placed on an ECP5, a slower FPGA: {low} to {high} MHz, modeled by nextpnr",
+    "placed": "clock of {trees} trees of {leaves:list} leaves in {banks:list} banks, placed on an ECP5, a slower FPGA, "
+    "where dual memories are copies: {low} to {high} MHz, modeled by nextpnr; of wide trees with K = {wide:list}: "
+    "{wide_mhz:list} MHz",
     "basis": "{what}: {basis}, {source}",
 }
 """What is said, by kind."""

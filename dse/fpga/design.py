@@ -185,7 +185,10 @@ def answer_design(
     rows.append(Row({"part": "RMM", "step": best.rmm_slice}, more={"cycles": best.rmm.cycles}))
     uses = list(_list_uses(best, question.slices))
     rows += [*uses, *map(_front_row, learner_search.pareto(problem))]
-    notes = [Note(f"bound_by_{best.bottleneck.lower()}", {"slowest_stage": ledger.bottleneck}, "first")]
+    limit = f"bound_by_{best.bottleneck.lower()}"
+    if best.bottleneck == "learner" and ledger.bottleneck == learner.READING:
+        limit = "bound_by_reading"
+    notes = [Note(limit, {"slowest_stage": ledger.bottleneck}, "first")]
     if question.memory and (streamed := best.learner.design.streamed_stages):
         read = {"gb_per_s": question.memory.value / 1e9, "origin": question.memory.origin, "names": streamed}
         notes.append(Note("streams_weights", {"samples": best.learner.design.block, **read}, "first"))

@@ -54,7 +54,9 @@ THREADS_FACTOR, PROCESSES_FACTOR = 1.45, 1.6  # of what the law says of two core
 GPU_FACTOR = 3.0  # an assumption
 GPU_LEARNER_FACTOR = 2.4  # a workload left out: 1.3; rates that [Zhang2023] prints of another GPU: up to 2.3
 GPU_TREE_FACTOR = 3.0  # a capacity left out: 1.6; and the error of a launch that is assumed: 1.8 on the H200
-FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # assumptions on clock and placement; the RMM's cycles are simulated
+FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 2.0, 2.0
+"""Assumptions on clock and placement: the clocks of six trees that were placed on an ECP5, another FPGA, are up to 1.8
+times apart (results/fpga/placed.json). An RMM's cycles are simulated."""
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
 PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
 """By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
@@ -295,8 +297,8 @@ def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
 def fpga_learner(device: Device, design: Placed, workload: Workload) -> Estimate:
     """Return a gradient step of a whole algorithm by a design on an FPGA."""
     description = (
-        f"whole gradient step of {workload.algorithm.upper()} without a framework: cycle law of [Zhang2023, VI-A2] at "
-        f"{clock_of(device) / 1e6:g} MHz (not simulated)"
+        f"whole gradient step of {workload.algorithm.upper()} without a framework, by plain SGD, targets copied in no "
+        f"time: cycle law of [Zhang2023, VI-A2] at {clock_of(device) / 1e6:g} MHz (not simulated)"
     )
     if design.point.design.streamed:
         description += f", the largest weights read from the card's memory at {bandwidth(device) / 1e9:g} GB/s"

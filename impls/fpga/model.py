@@ -80,8 +80,8 @@ def ledger(
     """Cycles and seconds of ``op``. ``shares [S]`` weigh the banks, by default as if all leaves were equal.
 
     "draw", "sample": B random prefix values; "update", "get": the leaves these fall on; "insert": B leaves in a row;
-    "step": draw and update, by "rtl" at once where a design can; "total": the root; "upload", "download": B elements of 8
-    bytes over the link. ValueError for any other, and for a transfer without a link.
+    "step": draw and update, by "rtl" at once where a design can; "total": the root; "upload", "download": B elements of
+    8 bytes over the link. ValueError for any other, and for a transfer without a link.
     """
     one_of("op", op, OPS)
     one_of("law", law, LAWS)

@@ -65,7 +65,7 @@ def test_only_what_was_timed_has_a_95_percent_interval():
 
 def test_a_width_of_a_modeled_time_is_its_factor_squared():
     """Literal factors: those that the module's head and the page name."""
-    width = {"gpu learner": 2.4, "gpu": 3.0, "fpga learner": 2.0, "fpga tree": 1.25, "elsewhere": 7.0}
+    width = {"gpu learner": 2.4, "gpu": 3.0, "fpga learner": 2.0, "fpga tree": 2.0, "elsewhere": 7.0}
     parts = parts_of(load_platform("u200"), table=False)
     gpu, fpga = (parts.platform.device(name) for name in ("gpu", "fpga"))
     times = [

@@ -204,6 +204,8 @@ def test_fill_sharing_clock_and_cost_of_a_design_matter(capsys):
     assert slower["choice"]["seconds"] == slower["choice"]["cycles"] / 1e8
     limits = [note["kind"] for note in slower["notes"] if note["level"] == "first"]
     assert limits == ["bound_by_learner", "tree_at_once", "nearly_full"]
+    streamed, _ = told(capsys, "fpga --workload pong_dqn --batch 2")
+    assert {"bound_by_reading", "streams_weights"} < {note["kind"] for note in streamed["notes"]}
 
 
 # Samplers and batches, and learners
