@@ -296,8 +296,11 @@ SENTENCES = {
     "{origin}), for {samples:sample} at a time: {names:list}.",
     "nearly_full": "The design takes more than {share:share} of a resource; its clock is assumed, not that of a "
     "placed design.",
-    "tree_in_turn": "The tree samples and updates in turn, in {cycles} cycles.",
-    "tree_at_once": "The tree samples and updates at once ({ports} memories), in {cycles} cycles, not {in_turn}.",
+    "tree_in_turn": "The tree samples and updates in turn, in {cycles} cycles; at once, no step would be shorter.",
+    "tree_at_once": "The tree samples and updates at once ({ports} memories), in {cycles} cycles; with the best in "
+    "turn, of {in_turn} cycles, the design is {pace:pace}.",
+    "tree_at_once_alone": "The tree samples and updates at once ({ports} memories), in {cycles} cycles; in turn "
+    "none fits.",
     "other_pipelines": "Next best: {pipelines:pipeline} with {dsp} DSP blocks, {pace:pace}.",
     "greedy": "The greedy search of [Zhang2023] takes {pipelines:pipeline} with {dsp} DSP blocks and is {pace:pace}.",
     "greedy_does_not_fit": "The greedy search of [Zhang2023] finds no design: {reason}.",

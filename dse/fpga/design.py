@@ -71,9 +71,9 @@ class Choice:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """The tie rule up to the slice, as a key to sort by."""
+        """The tie rule up to the slice, as a key to sort by: of RMMs that a step does not wait for, the cheapest."""
         costs = zip(self.rmm.cost, self.learner.cost, strict=True)
-        return (self.cycles, self.rmm.cycles + self.learner.cycles, *map(sum, costs))
+        return (self.cycles, self.learner.cycles, *map(sum, costs), self.rmm.cycles)
 
 
 def explore(question: Question) -> list[Choice]:
@@ -100,46 +100,39 @@ def _rank(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def _try_kept(question: Question, choices: list[Choice], failures: list[DoesNotFit]) -> None:
-    """Try each slice for the RMM: nothing else is shared, so the best of both modules is the best choice."""
+    """Try each slice for the RMM: nothing else is shared, so the best learners, each with its RMM, are the best."""
     points = rmm_search.priced(question.space)
     # Invariant: choices has the best of every slice before this one that an RMM and a learner fit.
     for own in question.slices:
         others = [part for part in question.slices if part is not own]
         try:
-            rmm = _select_fitting(points, [own])[0]
-            learners = _find_learners(question, pool(others), others)
-            choices += [Choice(rmm, own.name, point, _names(others)) for point in learners]
+            fitting = _select_fitting(points, [own])
+            for point in _find_learners(question, pool(others), others):
+                most = max(fitting[0].cycles, point.cycles)
+                cheapest = min((rmm for rmm in fitting if rmm.cycles <= most), key=lambda rmm: rmm.cost)
+                choices.append(Choice(cheapest, own.name, point, _names(others)))
         except DoesNotFit as error:
             failures.append(error)
 
 
 def _try_free(question: Question, choices: list[Choice], failures: list[DoesNotFit]) -> None:
-    """Try every RMM that no faster one undercuts, until a slower one is no use even with a learner that has all."""
+    """Try every RMM that no faster one undercuts, until a slower one takes longer than the choices so far."""
     slices, whole = question.slices, pool(question.slices)
     alone = _find_learners(question, whole, slices)
     fitting = _select_fitting(rmm_search.priced(question.space), slices)
     # Invariant: choices has the best learners for every faster RMM of the front that leaves room for one.
     for rmm in (fitting[position] for position in frugal([point.cost for point in fitting])):
-        if _is_hopeless(rmm, alone, _rank(choices)):
+        ranked = _rank(choices)
+        if len(ranked) == len(alone) and rmm.cycles > max(choice.cycles for choice in ranked):
             break
         own = next(part for part in slices if not exceeded(rmm.needed, part.budget))
+        left = subtract(whole, rmm.needed)
         try:
-            learners = _find_learners(question, subtract(whole, rmm.needed), slices)
+            all_fit = not any(exceeded(point.needed, left) for point in alone)
+            learners = alone if all_fit else _find_learners(question, left, slices)
             choices += [Choice(rmm, own.name, point, _names(slices)) for point in learners]
         except DoesNotFit as error:
             failures.append(error)
-
-
-def _is_hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[Choice]) -> bool:
-    """Tell whether neither this RMM nor a slower one can be in the best choice, or in that with other pipelines."""
-    if len(ranked) < len(alone):
-        return False
-    first = ranked[0].learner.design.pipelines
-    bounds = [alone[0], next((point for point in alone if point.design.pipelines != first), alone[0])]
-    return all(
-        (max(rmm.cycles, least.cycles), rmm.cycles + least.cycles) > choice.order[:2]
-        for least, choice in zip(bounds, ranked, strict=False)
-    )
 
 
 def _select_fitting(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:
@@ -192,10 +185,7 @@ def answer_design(
     if question.memory and (streamed := best.learner.design.streamed_stages):
         read = {"gb_per_s": question.memory.value / 1e9, "origin": question.memory.origin, "names": streamed}
         notes.append(Note("streams_weights", {"samples": best.learner.design.block, **read}, "first"))
-    tree = best.rmm.design
-    in_turn = replace(tree, design=replace(tree.design, ports=PORTS[0])).cycles(space.batch)
-    told = {"ports": tree.design.ports, "cycles": best.rmm.cycles, "in_turn": in_turn}
-    notes.append(Note("tree_at_once" if tree.design.overlaps else "tree_in_turn", told, "first"))
+    notes.append(_compare_ports(question, best))
     notes += [Note("no_other_pipelines", level="first")] * (len(choices) == 1)
     notes += [Note("nearly_full", {"share": FULL}, "first")] * (max(max(use.more.values()) for use in uses) > FULL)
     others = [_design_row(question, other, "other_pipelines", best) for other in choices[1:]]
@@ -222,6 +212,19 @@ def _place(question: Question, choice: Choice) -> Problem:
     """Pose the problem of a learner in the place of the chosen one, next to its RMM."""
     budget = pool([part for part in question.slices if part.name in choice.learner_slices])
     return question.pose(subtract(budget, choice.rmm.needed) if choice.is_shared else budget)
+
+
+def _compare_ports(question: Question, best: Choice) -> Note:
+    """Compare a tree that samples and updates at once with the best choice that does so in turn, if any fits."""
+    told = {"ports": best.rmm.design.design.ports, "cycles": best.rmm.cycles}
+    if not best.rmm.design.design.overlaps:
+        return Note("tree_in_turn", told, "first")
+    try:
+        other = explore(replace(question, space=replace(question.space, ports=PORTS[:1])))[0]
+    except DoesNotFit:
+        return Note("tree_at_once_alone", told, "first")
+    told |= {"in_turn": other.rmm.cycles, "pace": best.cycles / other.cycles}
+    return Note("tree_at_once", told, "first")
 
 
 def _list_uses(choice: Choice, slices: Sequence[Slice]) -> Iterator[Row]:

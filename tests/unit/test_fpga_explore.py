@@ -230,7 +230,7 @@ def nested(network, space, slices, sharing):
 @pytest.mark.parametrize("sharing", design.SHARINGS)
 @pytest.mark.parametrize(("text", "batch", "count"), [("cartpole", 16, 3), ("cartpole", 500, 3), ("mlp:4-40-2", 9, 2)])
 def test_the_joint_choice_is_that_of_nested_loops(text, batch, count, sharing):
-    space = Space(300, batch, fanouts=(2, 4), banks=(1, 4, 8), queues=())
+    space = Space(300, batch, fanouts=(2, 4), banks=(1, 8), queues=(), ports=PORTS)
     every = sorted(nested(parse(text), space, SLICES[:count], sharing), key=lambda choice: choice.order)
     best, other = choose(text, space, sharing, count)
     assert best == every[0]
