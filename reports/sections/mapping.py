@@ -151,7 +151,10 @@ def rate_mappings(problem: Problem) -> dict[tuple[str, ...], float]:
 
 @cache
 def _list_paces(results: Path) -> pd.DataFrame:
-    """Rate every learner-tree pair of every row of Table V, with its storage where it is best: [Zhang2023, Fig. 13]."""
+    """Rate every learner-tree pair of every row of Table V, with its storage where it is best: [Zhang2023, Fig. 13].
+
+    A rate rests on print where its learner's time is pinned, and where both share a GPU by the law's ``SHARED``.
+    """
     printed, rows = quoted.read(results / "quoted"), []
     for (name, batch), mappings in list_printed(printed).items():
         problem, best = pose_problem(printed, results, name, batch), defaultdict[tuple[str, ...], float](float)
@@ -159,12 +162,15 @@ def _list_paces(results: Path) -> pd.DataFrame:
         known = {"workload": name, "batch": batch, "source": "modeled"}
         known["published"] = next(mapping for mapping, behind in mappings.items() if behind == 1)
         known["limit_hz"] = 1 / min(option.seconds for option in problem.options["learner"])
-        for learner, tree in itertools.product(DEVICES, repeat=2):
-            hz = max(best[learner, tree, tree, storage] for storage in DEVICES)
+        pinned = pin_learners(printed, name, batch)
+        rates = {(learner, tree): max(best[learner, tree, tree, storage] for storage in DEVICES)
+                 for learner, tree in itertools.product(DEVICES, repeat=2)}  # fmt: skip
+        for (learner, tree), hz in rates.items():
             storage = place_storage(learner, tree, with_values(load(name), {"batch": batch}))
             pair = f"{learner}-{tree}"
             printed_pace = next((pace for mapping, pace in mappings.items() if mapping[:3] == pair), None)
-            behind = {"behind": max(best.values()) / hz if hz else None, "behind, printed": printed_pace}
+            behind = {"behind": max(rates.values()) / hz if hz else None, "behind, printed": printed_pace}
+            behind["rests on print"] = "yes" if DEVICES[learner] in pinned or pair == "G-G" else "no"
             rows.append({**known, "pair": pair, "hz": hz or None, "storage by Alg. 3": storage, **behind})
     return pd.DataFrame(rows)
 
@@ -172,7 +178,8 @@ def _list_paces(results: Path) -> pd.DataFrame:
 def list_pairs(data: Data) -> pd.DataFrame:
     """List the rate of each learner-tree pair by workload and batch, and of its learner alone.
 
-    And how many times slower than the best pair it is, beside the number of [Zhang2023, Table V] where it has one.
+    And how many times slower than the best pair it is, beside the number of [Zhang2023, Table V] where it has one; and
+    whether the rate rests on such numbers.
     """
     names = {"hz": RATE, "limit_hz": "learner alone", "behind": "slower than the best (x)"}
     return _list_paces(data.quotes).rename(columns={**names, "behind, printed": "the same, printed (x)"})
@@ -232,7 +239,8 @@ SECTIONS = (
                 "mapping_throughput", "How fast is training with the learner on each device?", "batch", "hz",
                 make=list_fastest, hue="learner", panels=("workload",), own_axes=True, labels=(BATCH, RATE),
                 reading="On the platform of [Zhang2023], tree and records where they are best, actors left out; the "
-                "published mapping is that of Table V. Compare [Zhang2023, Fig. 13].",
+                "published mapping is that of Table V. Learners at Table VII's B, and CartPole's on an FPGA, take what "
+                "Tables V and VII imply. Compare [Zhang2023, Fig. 13].",
             ),
             Figure(
                 "solver_scaling", "How well do learners scale?", "learners", "factor", make=list_scaling, hue="line",
@@ -251,7 +259,9 @@ SECTIONS = (
             Table("depth", "Batches to sample ahead", partial(
                 tabulate, question=dse.platform_depth, columns="depth cv bound_hz")),
             Table("core_splits", "Cores for actors and for learners", list_splits),
-            Table("mapping_pairs", "Every pair of devices for learner and tree", list_pairs),
+            Table("mapping_pairs", "Every pair of devices for learner and tree", list_pairs, note="Rates that rest on "
+                  "print have a learner's time from Tables V and VII, or a shared GPU's factor from Table V: printed "
+                  "ratios of such pairs come back by construction."),
             Table("greedy_loss", "What the algorithm of [Zhang2023] loses on random times", list_losses),
         ),
     ),
