@@ -38,7 +38,7 @@ class Learning:
         steps, waited = board.value(Counter.STEPS), me[Row.WAITED]
         taken = self._batches.take(beta_at(self._workload, steps), board.value(Counter.UPDATES))
         if taken is None:
-            if board.value(Counter.EMPTY):  # else a batch is under way, and another step may wait for this gradient step
+            if board.value(Counter.EMPTY):  # else a batch is under way; actors may wait for this step
                 board.look(Counter.STEPS, steps + 1, row)
             return False
         (batch, sampled), before, self._claimed = taken, self._claimed, None
