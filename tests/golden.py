@@ -93,7 +93,8 @@ MISFITS = (
     "|recommend --capacity 0 --batch {b} --machine 8fb834d50a|recommend --capacity 1e12 --batch {b} --platform {name}"
     "|recommend --capacity 1e12 --batch {b} --machine 8fb834d50a --threads {d}|explain {system} --config batch={b}"
     "|what-if {system} --set tpu.cores={d}|adapt {system} --memory-gb 0.1|learners {system} --most 0"
-    "|fpga --network pong --batch {b}|platform check own.toml < name = 'own';[[device]];name = 'cpu';core = -{d}"
+    "|fpga --network pong --platform edge --batch {b}"
+    "|platform check own.toml < name = 'own';[[device]];name = 'cpu';core = -{d}"
     "|platform estimate u200 --times own.csv < part,device,batch,us;learner,gpu,{b},-{d};learner,tpu,0,{us}"
     "|run {task} --platform u200"
 )

@@ -48,8 +48,9 @@ def add_to(commands: Any) -> None:
     ask.add_argument("--clock-mhz", type=float, metavar="F", help="default: the platform's")
     ask.add_argument("--dsp-per-mac", type=int, default=FP32.dsp, metavar="D", help="fp32 (default: %(default)s)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    emit = "write the answer's RMM as C++ for high-level synthesis, with a host program, into a new folder"
-    ask.add_argument("--emit", nargs=2, metavar=("hls", "FOLDER"), help=emit)
+    ask.add_argument(
+        "--emit", nargs=2, metavar=("hls", "FOLDER"), help="write the RMM as C++ for synthesis, and a host"
+    )
     add_verbose(ask)
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
 

@@ -146,7 +146,7 @@ def estimate_split(asked: Lookup, split: Split, times: Mapping[str, DeviceTimes]
         spent[name] += times[name].layers[layer]
     factors = {name: max(laws.GPU_FACTOR, times[name].step.factor) for name in spent}
     factor = sum(spent[name] * factors[name] for name in spent) / sum(spent.values())
-    told = [f"{name}: layers {times[name].source}, {times[name].step.rests_on.description}" for name in spent]
+    told = [": ".join((name, times[name].source, times[name].step.rests_on.description)) for name in spent]
     description = "; ".join(("/".join(split.devices), *told, NOT_RUN))
     assumed = tuple(dict.fromkeys(itertools.chain(*(times[name].step.rests_on.assumed for name in spent))))
     known = laws.law(split.seconds, factor, description, assumed).resting_on(id=evidence_id, source="modeled")

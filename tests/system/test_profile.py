@@ -289,7 +289,8 @@ def test_a_profile_times_both_passes_of_each_layer(workload):
     loaded = load(workload)
     world, network = parts.World(loaded, 0, 1 << 20), list_value_layers(loaded)
     for number, group in enumerate(list_layer_cells(loaded, PRESETS["brief"], 1), 1):
-        forward, backward = (cell for cell in group if cell.options["device"] == "cpu")
+        forward, backward, update = (cell for cell in group if cell.options["device"] == "cpu")
+        assert parts.make(world, vars(update) | {"batch": 3})(0) == (None, None)
         outputs = parts.make(world, vars(forward) | {"batch": 3})(0)[0]
         assert outputs.numel() == 3 * network[number - 1].shape[0] * network[number - 1].places
         gradients = parts.make(world, vars(backward) | {"batch": 3})(0)[0]
