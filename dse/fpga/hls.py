@@ -65,9 +65,7 @@ def _list_parameters(rmm: Rmm, learner: Learner, batch: int) -> Iterator[str]:
         "PIPELINES": (learner.pipelines, "DP of the learner"),
         "UPDATE_UNITS": (learner.update_units, "of the learner"),
     }
-    for name, (value, what) in numbers.items():
-        word = "unsigned long long" if name.endswith("CAPACITY") else "unsigned"
-        yield f"constexpr {word} {name} = {value};  // {what}"
+    yield from (f"constexpr unsigned long long {name} = {value};  // {what}" for name, (value, what) in numbers.items())
     yield f"constexpr bool INTERLEAVED = {str(design.banking == 'interleaved').lower()};  // else contiguous banks"
     yield f"constexpr unsigned SIZES[] = {_list_numbers(design.sizes)};  // nodes of each level of a bank, leaves first"
     yield f"constexpr unsigned WIDTHS[] = {_list_numbers(design.widths)};  // bits of a node of each level"

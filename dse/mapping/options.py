@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from impls.terminal import plural
-from impls.training.weights import list_value_layers
 
 from ..estimate import Estimate
 from ..platforms import Device, Link
@@ -298,18 +297,13 @@ class OptionBuilder:
 
     def _add_splits(self, chosen: Sequence[tuple[Device, Learner]]) -> None:
         """Adds the fastest splits of a network's layers over all of these devices, each with its learner there."""
-        parts, kept, batch = (
-            self.parts,
-            {device.name: (device, learner) for device, learner in chosen},
-            self.parts.batch,
-        )
+        parts, batch = self.parts, self.parts.batch
+        kept = {device.name: (device, learner) for device, learner in chosen}
         times = {
             name: layers.split_step(parts, device, learner, self._step(device, learner))
             for name, (device, learner) in kept.items()
         }
-        for split in layers.list_splits(parts, times) if list_value_layers(parts.workload) else ():
-            if set(split.used) != kept.keys():
-                continue
+        for split in layers.list_splits(parts, times):
             devices, needs = [kept[name][0] for name in split.used], dict[str, float]()
             for device in devices:
                 home = f"{(device if device.memory else parts.cpu).name}.memory_bytes"

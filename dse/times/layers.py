@@ -53,7 +53,7 @@ class Split:
         return tuple(dict.fromkeys(self.devices))
 
 
-def split_step(asked: Lookup, device: Device, learner: Learner, step: Estimate) -> "DeviceTimes":
+def split_step(asked: Lookup, device: Device, learner: Learner, step: Estimate) -> DeviceTimes:
     """Divide a whole gradient ``step`` on a device: the seconds of each layer, and of the rest.
 
     A layer's are its passes and its update as they were timed alone there, else by the roofline of its work and the
@@ -104,12 +104,12 @@ def _list_by_law(asked: Lookup, device: Device, step: Estimate, threads: int) ->
 
 
 def list_splits(asked: Lookup, times: Mapping[str, DeviceTimes]) -> Iterator[Split]:
-    """Yield the fastest split for each first device and each set of two devices or more that it is in.
+    """Yield for each first device the fastest split over all devices of ``times``; none where no link joins them.
 
-    ``times`` by the device's name. Exact: of all paths through the chain that end in a layer on one device and have
-    used the same devices, no longer one is part of a shorter whole. None where no link joins the devices.
+    Exact: of all paths through the chain that end in a layer on one device and have used the same devices, no longer
+    one is part of a shorter whole.
     """
-    network = list_value_layers(asked.workload)
+    network, rests = list_value_layers(asked.workload), math.fsum(known.rest for known in times.values())
     for first in times:
         # Invariant: ``paths`` has, by (device of the layer, devices used), the shortest way up to the layer.
         paths: Paths = {(first, frozenset((first,))): (times[first].layers[0], (first,))}
@@ -121,12 +121,12 @@ def list_splits(asked: Lookup, times: Mapping[str, DeviceTimes]) -> Iterator[Spl
                 key = device, used | {device}
                 longer[key] = min(longer.get(key, (spent, (*path, device))), (spent, (*path, device)))
             paths = longer
-        best: dict[frozenset[str], Split] = {}
+        whole = list[tuple[float, tuple[str, ...]]]()
         for (last, used), (seconds, path) in paths.items():
             errors = asked.transfer_seconds(last, first, laws.FLOAT_BYTES * asked.batch) if last != first else 0.0
-            split = Split(path, seconds + errors + math.fsum(times[name].rest for name in used))
-            best[used] = min(best.get(used, split), split, key=lambda known: (known.seconds, known.devices))
-        yield from (split for used, split in best.items() if len(used) > 1 and split.seconds < math.inf)
+            if used == times.keys() and seconds + errors < math.inf:
+                whole.append((seconds + errors + rests, path))
+        yield from (Split(path, seconds) for seconds, path in sorted(whole)[:1])
 
 
 def send_between(asked: Lookup, layer: Layer, source: str, target: str) -> float:

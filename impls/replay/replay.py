@@ -182,12 +182,20 @@ class Replay(BlockOfBanks):
         ``drawn [5 B]`` keeps the slots between the halves. ``again`` is 0 for a new batch, whose ``count`` is B; it is
         the number of the attempt for the ``count`` places that :meth:`gather_places` found lost, which get other
         records of the same B intervals. ``out`` gets weights and sequence numbers ``[B]``, which are also
-        returned. RuntimeError without records.
+        returned. RuntimeError without records, ValueError for arrays of another batch.
         """
-        (bank,) = self._open()
+        (bank,) = self._open_places(drawn, out, count)
         while count and self._units[0](bank.address, drawn, uniforms, count, again, beta, out.address):
             self._await_records()
         return out.sequence
+
+    def _open_places(self, drawn: NDArray[np.int64], out: Outputs, count: int) -> Sequence[Bank]:
+        """The banks, once it is checked that kernels find room for ``count`` places in ``drawn`` and ``out``."""
+        from .sampling import DRAWN  # noqa: PLC0415  # numba
+
+        if drawn.size != DRAWN * out.batch or not 0 <= count <= out.batch:
+            raise ValueError(f"drawn must have {DRAWN} x {out.batch} words, and count at most {out.batch}, not {count}")
+        return self._open()
 
     def gather_places(self, drawn: NDArray[np.int64], out: Outputs, count: int) -> int:
         """Copy the records of the first ``count`` places of ``drawn [5 B]``: the second half, for another process.
@@ -195,7 +203,7 @@ class Replay(BlockOfBanks):
         Returns how many places were lost: their records were overwritten since they were drawn. Load no state between
         the halves.
         """
-        (bank,) = self._open()
+        (bank,) = self._open_places(drawn, out, count)
         return self._units[1](bank.address, drawn, count, out.address)
 
     def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:

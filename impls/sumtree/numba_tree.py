@@ -202,8 +202,8 @@ class NumbaTree(SumTree):
     def step_kernels(self, batch: int) -> set[tuple[Any, ...]]:
         """What tells apart the kernels that fill this tree and take steps of a batch."""
         shared = ("shared", "help") if self.threads_used(batch, self._threads) > 1 else ()
-        alone = ("delta", "help update") if self._propagate == "atomic" and batch >= self.least_shared else ()
-        names = ("audit", "search", self._propagate, *alone, *shared)
+        atomic = ("delta", *(["help update"] if shared else [])) if self._propagate == "atomic" else ()
+        names = ("audit", "search", self._propagate, *(atomic if batch >= self.least_shared else ()), *shared)
         return {(name, self._dtype, self._group, self._layout) for name in names}
 
     _search_kernel = AtFirstUse(lambda tree: tree._compiled(searching.search, "rbip"))

@@ -138,7 +138,7 @@ def say_gains(data: Data) -> str:
 ARRANGEMENTS = Figure(
     "arrangements", "Which arrangement trains the fastest?", "o_update_interval", "per_second",
     make=select_best, hue="o_arrangement", panels=("o_workload",), own_axes=True,
-    labels=("update interval u, environment steps a gradient step", "gradient steps/s"),
+    labels=("update interval u", "gradient steps/s"),
     command="python -m benchmarks run arrangements",
     reading="Higher is faster. Of each arrangement the fastest of 1 or 2 actors with 1 or 8 environments. Dashed: "
     "predicted from other records of the machine. Compare [Zhang2021, Fig. 12].",

@@ -101,3 +101,11 @@ def test_no_more_batches_lie_ready_than_the_queue_takes():
     pair.storage.turn()
     pair.tree.turn()
     assert [pair.slots.state(ticket) for ticket in (DATA_QUEUE, 300)] == [2, 1]
+
+
+def test_arrays_of_another_batch_are_refused_before_anything_is_copied():
+    replay = Pair().replay
+    out = replay.outputs(4)
+    for words, count in ((19, 4), (20, 5), (20, -1)):
+        with pytest.raises(ValueError, match="5 x 4 words"):
+            replay.gather_places(np.zeros(words, np.int64), out, count)

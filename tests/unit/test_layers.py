@@ -43,7 +43,9 @@ def test_a_split_is_the_fastest_of_all_with_its_first_device_and_set(seed):
         name: layers.DeviceTimes(tuple(seconds), 1e-4 * rng.random(), step, "timed")
         for name, seconds in zip(DEVICES, drawn.tolist(), strict=True)
     }
-    found = {(split.devices[0], frozenset(split.devices)): split for split in layers.list_splits(asked, times)}
+    sets = [names for count in (2, 3) for names in itertools.combinations(DEVICES, count)]
+    every = [split for names in sets for split in layers.list_splits(asked, {name: times[name] for name in names})]
+    found = {(split.devices[0], frozenset(split.devices)): split for split in every}
     best = {}
     for path in itertools.product(DEVICES, repeat=5):
         seconds = sum(times[name].layers[layer] for layer, name in enumerate(path)) + send(asked, path)

@@ -169,7 +169,7 @@ class Profile(Topic):
         add_workload(parser)
         alone = "measure the parts of training by several processes, run concurrently, in place of the others"
         parser.add_argument("--arrangements", action="store_true", help=alone)
-        layers = "measure each layer of a value network, forward and backward, in place of the others"
+        layers = "measure each layer of a value network, forward, backward and its update, in place of the others"
         parser.add_argument("--layers", action="store_true", help=layers)
         add_list(parser, "only", among("part", *PARTS), default=(), help="of the parts below, quoted (default: all)")
         hidden = "units of each hidden layer (default: the workload's)"
