@@ -6,7 +6,7 @@ to price them all.
 
 Ties: fewest cycles, then interleaved banks, which alone stay as fast where a buffer is part full, then the widest
 leaves, then the order of ``Point.cost``, then fewest banks, smallest fanout, ``MICROS``,
-``PORTS``, smallest queue, with UltraRAM. Beside a slower learner, ``design.py`` takes the cheapest of the faster RMMs.
+``PORTS``, smallest queue, with UltraRAM. With a slower learner, ``design.py`` takes the cheapest of the faster RMMs.
 """
 
 import functools

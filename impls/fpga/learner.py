@@ -18,7 +18,7 @@ them. Streamed stages share the memory's bandwidth; so a block takes the longer 
 has ceil(PI / b) blocks in place of PI samples. The update reads and writes these weights once more.
 
 Not modeled: the copying of weights into targets, activation functions, the latency of a unit, the reads of records
-beside the weights, and the link to the host.
+together with the weights, and the link to the host.
 """
 
 import functools

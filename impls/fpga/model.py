@@ -29,7 +29,7 @@ PARTS = {
     "step": ("sample", "update"),
 }
 """Passes of the pipelines for each operation, one after the other, but for a step of a design that overlaps."""
-BESIDE = "update: after the last sample"
+UPDATE_AFTER = "update: after the last sample"
 LAWS = ("rtl", "published", "pearl")
 """``rtl``: simulated hardware. ``published``: [Zhang2023], B/S K and B/S. ``pearl``: the open model of [Meng2024]."""
 ELEMENT_BYTES = 8  # a uniform or an index on the link
@@ -98,11 +98,11 @@ def ledger(
         printed = tuple(_PRINTED[law](design, part, batch) for part in parts)
         return Ledger(op, batch, law, printed, 0.0, design.clock_hz)
     sampled = list(batches(design, op, batch, shares))
-    beside = design.overlaps and len(parts) > 1
-    entries = tuple(entry for part in parts[: 1 if beside else None] for entry in _entries(design, part, sampled))
-    if beside:
+    at_once = design.overlaps and len(parts) > 1
+    entries = tuple(entry for part in parts[: 1 if at_once else None] for entry in _entries(design, part, sampled))
+    if at_once:
         sides = ([cycles.count_queued_cycles(design, part, banks) for banks in sampled] for part in parts)
-        entries += ((BESIDE, step_cycles(design, *sides) - math.fsum(spent for _, spent in entries)),)
+        entries += ((UPDATE_AFTER, step_cycles(design, *sides) - math.fsum(spent for _, spent in entries)),)
     busiest = float(np.mean([np.bincount(banks).max() for banks in sampled])) if batch else 0.0
     return Ledger(op, batch, law, entries, busiest, design.clock_hz)
 

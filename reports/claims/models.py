@@ -217,7 +217,7 @@ def build_published(quoted: Quoted) -> Learner:
 
 
 def compare_pipelines(quoted: Quoted, cases: Sequence[tuple[str, int]]) -> Finding:
-    """Compute how many times as long the printed number of pipelines takes as the best number, at most over batches.
+    """Compute the slowdown of the printed number of pipelines over the best number, at most over batches.
 
     Of a critic alone, and of all networks of its DDPG.
     """

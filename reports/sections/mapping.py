@@ -178,7 +178,7 @@ def _list_paces(results: Path) -> pd.DataFrame:
 def list_pairs(data: Data) -> pd.DataFrame:
     """List the rate of each learner-tree pair by workload and batch, and of its learner alone.
 
-    And how many times slower than the best pair it is, beside the number of [Zhang2023, Table V] where it has one; and
+    And how many times slower than the best pair it is, next to the number of [Zhang2023, Table V] where it has one; and
     whether the rate rests on such numbers.
     """
     names = {"hz": RATE, "limit_hz": "learner alone", "behind": "slower than the best (x)"}

@@ -1,4 +1,4 @@
-"""Records of trees placed on an ECP5 beside the laws, and where there is nextpnr, a small tree placed again."""
+"""Records of trees placed on an ECP5 next to the laws, and where there is nextpnr, a small tree placed again."""
 
 import json
 
