@@ -6,8 +6,6 @@
 
 A code line is neither blank, comment nor docstring. Of files that are not Python (settings, faults, styles, kernels)
 every line that is not blank counts, and long lines count by their bytes. Prose and records are not counted.
-
-What changed since the budget began is told apart: lines that were written, that are gone, and that stand elsewhere now.
 """
 
 import argparse
@@ -25,11 +23,11 @@ import sys
 import tarfile
 import tokenize
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -58,8 +56,6 @@ Files = Mapping[str, str]
 """The text of each file, by its path from the top."""
 Tables = Mapping[str, Mapping[str, Any]]
 """The budget, or what there is beside it."""
-Changes = dict[str, tuple[Counter[str], Counter[str]]]
-"""The code lines that each file lost, and those that it gained."""
 
 
 @dataclass(frozen=True)
@@ -295,19 +291,6 @@ def texts_at(commit: str, root: Path = ROOT) -> dict[str, str]:
     return {name: text for name, text in _files_at(commit, root, *WHERE).items() if is_counted(name)}
 
 
-def find_texts_at(commit: str, root: Path = ROOT) -> dict[str, str]:
-    """Return the text of each file that counts, as it was at a commit; none where this clone lacks it."""
-    try:
-        return texts_at(commit, root)
-    except subprocess.CalledProcessError:
-        return {}
-
-
-def find_limits_commit(root: Path = ROOT) -> str:
-    """Return the last commit that changed the budget, when everything was within it."""
-    return _git(root, "log", "-1", "--format=%H", "--", "tests/budget.toml").decode().strip()
-
-
 def _files_at(commit: str, root: Path, *paths: str) -> dict[str, str]:
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit, *paths))) as files:
         return {
@@ -315,38 +298,6 @@ def _files_at(commit: str, root: Path, *paths: str) -> dict[str, str]:
             for member in files
             if member.isfile()
         }
-
-
-def find_changes(before: Files, after: Files) -> Changes:
-    """Return the code lines that each file lost and those that it gained between two states of all files."""
-    found = {}
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            old, new = (Counter(code_lines(name, state.get(name, ""))) for state in (before, after))
-            found[name] = old - new, new - old
-    return found
-
-
-def count_moves(found: Changes) -> dict[str, tuple[int, ...]]:
-    """Count the code lines of each package that were written, deleted, and moved to another file of any package.
-
-    Lines are compared by their text, so that a bracket may pass for another that moved. What is saved in all, lines
-    deleted less lines written, is exact.
-    """
-    lost: dict[str, Counter[str]] = defaultdict(Counter)
-    gained: dict[str, Counter[str]] = defaultdict(Counter)
-    moved = Counter[str]()
-    for name, (old, new) in found.items():
-        package = name.partition("/")[0]
-        lost[package] += old
-        gained[package] += new
-    for source, target in [*zip(WHERE, WHERE, strict=True), *product(WHERE, WHERE)]:  # first within a package
-        same = lost[source] & gained[target]
-        lost[source] -= same
-        gained[target] -= same
-        moved[source] += same.total()
-    numbers = {package: (gained[package].total(), lost[package].total(), moved[package]) for package in WHERE}
-    return numbers | {"all": tuple(map(sum, zip(*numbers.values(), strict=True)))}
 
 
 def lost_faults(before: Files, after: Files) -> list[str]:
@@ -400,7 +351,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lower", action="store_true", help="write what there is into the budget where it is less")
     options = parser.parse_args(words)
     budget, counted = read(), count_all(files := texts(), dense=True)
-    before, findings = find_texts_at(budget["start"]), plain.find_all(files)
+    findings = plain.find_all(files)
     there = sizes(counted) | {"plain": plain.count(findings)}
     if options.walks:
         there["walks"] = {line: list(entered(line)) for line in budget["walks"]}
@@ -408,30 +359,11 @@ def main(arguments: list[str] | None = None) -> int:
     faults = excesses(there, budget) + breaches(counted, budget["guards"])
     for fault in faults:
         print(f"above the budget: {fault}")
-    print(describe_growth(budget["start"], before, files, is_above=bool(faults)))
     if excesses({"plain": there["plain"]}, budget):
-        earlier = plain.find_all(find_texts_at(find_limits_commit()))
-        print(*plain.list_excess(findings, budget["plain"], earlier), sep="\n")
+        print(*plain.list_excess(findings, budget["plain"], plain.find_all(texts_at("HEAD"))), sep="\n")
     if options.lower:
         FILE.write_text(lowered(FILE.read_text(encoding="utf-8"), there), encoding="utf-8")
     return int(bool(faults))
-
-
-def describe_growth(start: str, before: Files, files: Files, is_above: bool = True) -> str:
-    """Say how many lines were written, deleted and moved since a commit; and, if there are too many, where."""
-    if not before:
-        return f"this clone lacks commit {start}, so what changed since then is not known"
-    found = find_changes(before, files)
-    lines = [
-        f"{package} since {start}: {written:,} written, {deleted:,} deleted, {moved:,} moved"
-        for package, (written, deleted, moved) in count_moves(found).items()
-    ]
-    if is_above:
-        lines.append(f"code lines added since {start}:")
-        growths = [(new.total() - old.total(), name) for name, (old, new) in found.items()]
-        lines += [f"{size:+6} {name}" for size, name in sorted(growths, reverse=True)[:20] if size > 0]
-        lines.append("take as much away elsewhere, or raise the budget in this commit and say why")
-    return "\n".join(lines)
 
 
 def table(there: Tables, budget: Mapping[str, Any], counted: Mapping[str, Counted]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-FILE = Path(__file__).with_name("durations.json")
+FILE = Path(__file__).with_name("data") / "kept" / "durations.json"
 KINDS = ("daily", "all")  # of runs, and the columns of a file's seconds
 NUMBERS = ("machine", "tests", "wall_seconds", "cpu_seconds", "others_share")
 SHORTEST_SECONDS = 3.0  # a file that took less is not named

@@ -33,7 +33,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -339,7 +339,7 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
         ]
         entered.update(name for other in others for names in lines_of(other).values() for name in names)
         found = set(entered)
-    kept = durations.read(root / "tests/durations.json")["seconds"]
+    kept = durations.read(root / "tests/data/kept/durations.json")["seconds"]
     seconds = {file: durations.longest_of(pair) for file, pair in kept.items()}
     tests = Counter(name.partition("::")[0] for name in data.measured_contexts())
     costs = {
@@ -421,7 +421,7 @@ def as_row(outcome: Outcome) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the mutants, print a table or JSON; return the exit code."""
+    """Run the mutants, print a table; return the exit code."""
     kind = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m tests.mutation", description=__doc__, formatter_class=kind)
     parser.add_argument("--only", metavar="AREA", action="append", default=[], help="mutants of this file; repeatable")
@@ -430,7 +430,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--folder", default=FOLDER, help="faults of another folder, where any number may live for a reason"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     text = (
         "then find killers of those that live, by the tests that `python -m tests.run --contexts` saw enter each line"
     )
@@ -457,12 +456,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.find:
         find_killers(outcomes, ROOT, max(1, options.workers), options.folder)
     good, words = summary(outcomes, MOST_ALIVE if options.folder == FOLDER else len(outcomes))
-    if options.json:
-        listed = [{**asdict(one.mutant), "verdict": one.verdict, "detail": one.detail} for one in outcomes]
-        print(json.dumps({"good": good, "summary": words, "mutants": listed}))
-    else:
-        print("\n".join(map(as_row, outcomes)))
-        print(f"{words} ({time.monotonic() - begin:.0f} s)")
+    print("\n".join(map(as_row, outcomes)))
+    print(f"{words} ({time.monotonic() - begin:.0f} s)")
     return 0 if good and outcomes else 1
 
 

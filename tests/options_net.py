@@ -22,7 +22,7 @@ from impls.training import timed_names
 from tests.committed import COMMITTED
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = Path(__file__).with_name("options_net.json.gz")
+FILE = Path(__file__).with_name("data") / "kept" / "options_net.json.gz"
 PLATFORMS = ("edge", "u200", "h200", *(f"results/{key}/platform.toml" for key in ("8fb834d50a", "d7dae63b89")))
 FREE = {"ratio": (), "training": ("presampled",), "per_watt": ()}
 CLOSE = 1e-12

@@ -1,7 +1,7 @@
 """Runs the tests, a worker a core, then those that assert on a clock, alone; tells the slowest and the CPU seconds.
 
     python -m tests.run           tests/unit, tests/system and the doctests: what `make test` runs
-    python -m tests.run --keep    the same; its durations are kept in tests/durations.json
+    python -m tests.run --keep    the same; its durations are kept in tests/data/kept/durations.json
     python -m tests.run --all     everything, the long tests too; the durations are kept as well
 
 With ``--branches`` it prints the branches that tests take, and with ``--contexts`` keeps which test enters which line
