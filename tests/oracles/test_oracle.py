@@ -15,7 +15,7 @@ def test_prefix_sum_index_is_the_definition():
         assert oracle.prefix_sum_index(mass).tolist() == [by_hand]
 
 
-def test_the_left_side_a_range_and_the_minimum_are_the_definitions():
+def test_left_side_range_and_minimum_are_the_definitions():
     oracle = Oracle(6)
     assert oracle.min() == np.inf
     oracle.update([0, 1, 3, 4], [0, 2, 1, 3])
@@ -38,7 +38,7 @@ def test_misses_finds_each_kind_of_wrong_answer():
         assert oracle.misses(answers, masses).tolist() == expected
 
 
-def test_distinct_leaves_are_those_of_a_tree_without_the_leaves_before_them():
+def test_distinct_leaves_are_drawn_from_what_is_left():
     oracle = Oracle(5)
     oracle.update([0, 1, 3, 4], [2, 1, 9, 3])
     uniforms = [0.9, 0.1, 0.99, 0.999]

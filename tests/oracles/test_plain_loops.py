@@ -183,7 +183,7 @@ def test_what_is_said_to_decide_does_and_nothing_else(seeds):
     assert sum(count for count, _ in told) > 2 * len(seeds)
 
 
-def test_devices_of_two_classes_are_no_mirror_images_of_each_other():
+def test_devices_of_two_classes_are_no_mirror_images():
     """Storage and learner each share the work of a GPU and an FPGA: of each the same one, or two."""
     parts = {part: (option(part, part, "cpu", 1.0, {}, f"cpu.{part}"),) for part in PARTS}
     for part in ("storage", "learner"):

@@ -1,7 +1,8 @@
-"""The quick simulation of every answer, held against the one that plays with a library of its own."""
+"""The quick simulation of every answer against one by a library, and the simulated cluster against known rates."""
 
 import dataclasses
 import itertools
+import runpy
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from dse.solver.law import outcome
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Problem, ProblemError
 from dse.solver.queues import Network, Visit, draw_factors, network, run, run_configuration, watch_queues
+from tests.committed import ROOT
+from tests.oracles.simulated_cluster import Costs, simulate
 from tests.oracles.simulation import simulated_hz
 from tests.solver_cases import hop, option
 from tests.unit.test_presampling import random_case
@@ -36,7 +39,7 @@ def test_no_run_of_exact_times_exceeds_its_bound(seed):
     assert noisy.hz <= exact.hz * 1.2
 
 
-def test_further_engines_are_busy_too_and_empty_transfers_are_none():
+def test_further_engines_are_busy_too():
     """Two devices learn together, and the tree of the second one waits for it: two thirds of what one alone makes."""
     parts = {part: option(part, part, "cpu", 1e-6, {}, f"cpu.{part}") for part in PARTS}
     parts["learner"] = dataclasses.replace(option("learner", "two", "gpu0", 2.0), also=(("gpu1", "gpu1"),))
@@ -49,7 +52,7 @@ def test_further_engines_are_busy_too_and_empty_transfers_are_none():
     assert exact.hz == pytest.approx(outcome(problem, chosen).hz, rel=0.02) == pytest.approx(1 / 3, rel=0.02)
 
 
-def test_a_batch_passes_transfers_before_what_waits_for_them_and_slower_parts_for_longer():
+def test_a_batch_passes_parts_and_transfers_in_order():
     """Storage takes twice as long while sampling runs on the same device; actors' records come before the learner."""
     parts = {part: option(part, part, "cpu", 1.0, {}, f"cpu.{part}") for part in PARTS}
     parts["learner"] = option("learner", "one", "gpu", 1.0)
@@ -67,7 +70,7 @@ def test_a_batch_passes_transfers_before_what_waits_for_them_and_slower_parts_fo
     assert network(problem, chosen, actors=False) == Network((*before, *after))
 
 
-def test_queues_hold_up_nothing_until_more_batches_go_round_than_they_take():
+def test_a_queue_is_full_with_more_batches_than_it_takes():
     """Sampling and storage are quick, so that all batches but the learner's wait before it: as many as it takes."""
     visits = tuple(Visit(part, 1.0 if part == "learner" else 1e-3) for part in LOOP)
     free = Network(visits, places=tuple(enumerate(LOOP)))
@@ -85,7 +88,36 @@ def test_drawn_factors_have_the_deviation_that_is_asked_for():
     assert (np.mean(drawn), np.std(drawn)) == pytest.approx((1.0, 0.5), rel=0.02)
 
 
-def test_a_short_run_begins_to_count_when_what_follows_holds_it_up():
+def test_a_short_run_counts_once_it_is_held_up():
     """What follows takes twice as long as the round, which waits for it once enough batches are set off."""
     loop = Network((Visit("a", 1.0),), None, ((0, (Visit("b", 2.0),)),))
     assert run(loop, 10, 0.0, 20).hz == pytest.approx(0.5, rel=0.01)
+
+
+ALONE = Costs(call=1e-3, serve=2e-3, record=0.0, delay=0.0)
+
+
+@pytest.mark.parametrize("shards", [1, 3, 10])
+def test_requests_in_turn_take_the_sum_of_their_parts(shards):
+    found = simulate(shards, 64, ALONE, ahead=0)
+    assert found.requests == pytest.approx(1 / (shards * ALONE.call + ALONE.serve), rel=0.01)
+    assert found.calls == shards
+
+
+def test_the_slower_side_bounds_requests_that_overlap():
+    assert simulate(1, 64, ALONE, ahead=3).requests == pytest.approx(1 / ALONE.serve, rel=0.01)
+    assert simulate(4, 64, ALONE, ahead=3).requests == pytest.approx(1 / (4 * ALONE.call), rel=0.01)
+    assert simulate(4, 64, ALONE, ahead=3, cores=1).requests == pytest.approx(1 / (4 * 3e-3), rel=0.01)
+
+
+def test_a_thousand_shards_are_as_fast_as_sixteen():
+    few, many, all_of_them = (simulate(shards, 512, most=most) for shards, most in ((16, 16), (1000, 16), (1000, 1000)))
+    assert many.calls == 16 and many.requests == pytest.approx(few.requests, rel=0.1)
+    assert all_of_them.requests < many.requests / 20
+    assert few.age < many.age < all_of_them.age * 2
+
+
+def test_every_printed_line_says_simulated(capsys):
+    runpy.run_path(str(ROOT / "tests/oracles/simulated_cluster.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5 and all(line.endswith("(simulated)") for line in lines)

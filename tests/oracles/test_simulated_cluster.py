@@ -23,14 +23,14 @@ def test_the_slower_side_bounds_requests_that_overlap():
     assert simulate(4, 64, ALONE, ahead=3, cores=1).requests == pytest.approx(1 / (4 * 3e-3), rel=0.01)
 
 
-def test_sixteen_calls_a_request_keep_a_thousand_shards_as_fast_as_sixteen():
+def test_a_thousand_shards_are_as_fast_as_sixteen():
     few, many, all_of_them = (simulate(shards, 512, most=most) for shards, most in ((16, 16), (1000, 16), (1000, 1000)))
     assert many.calls == 16 and many.requests == pytest.approx(few.requests, rel=0.1)
     assert all_of_them.requests < many.requests / 20
     assert few.age < many.age < all_of_them.age * 2
 
 
-def test_every_line_that_the_program_prints_is_marked_as_simulated(capsys):
+def test_every_printed_line_says_simulated(capsys):
     runpy.run_path(str(ROOT / "tests/oracles/simulated_cluster.py"), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and all(line.endswith("(simulated)") for line in lines)

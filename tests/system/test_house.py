@@ -281,7 +281,7 @@ def calls_that_take_apart(tree):
 
 
 @pytest.mark.parametrize("room", SENTENCES)
-def test_sentences_are_said_by_one_file_and_no_text_is_taken_apart(room):
+def test_sentences_stand_in_one_file_of_a_room(room):
     said, apart = [], []
     for path in (path for path in modules(room) if path.name != "words.py"):
         said += [(path.name, *found) for found in sentences_of(parsed(path))]
