@@ -8,6 +8,9 @@ DEMO := $(VENV)/.demo
 PEERS := .venv-peers
 PLUGINS := .venv-plugins
 OLD := .venv-oldest
+OTHERS := .venv-pythons
+PYTHONS ?= $(foreach version,3.11 3.12 3.13,$(firstword $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) $(shell command -v python$(version))))
+BRICKS := tests/system/test_contract.py tests/system/test_replay.py tests/unit/test_buffer.py tests/unit/test_race.py
 OLDEST ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 HOSTED := hosts rllib
 hosts_LIBRARIES := sb3 tianshou torchrl
@@ -26,7 +29,7 @@ $(shell for made in $(VENV) $(OLD) $(PLUGINS)/*; do \
   was="$$(cat "$$made"/.made 2>/dev/null)"; \
   [ -z "$$was" ] || [ "$$was" = "$$(cd "$$made" && pwd -P)" ] || rm -f "$$made"/.ready "$$made"/.demo; done)
 
-.PHONY: help demo peers plugins gpu gallery printed test test-all oldest mutants bench check format clean
+.PHONY: help demo peers plugins gpu gallery printed test test-all pythons oldest mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -78,8 +81,17 @@ printed: $(READY)  ## record what the README shows of a race, a run and a compar
 test: $(READY)  ## the tests of single parts and of whole systems, in minutes
 	$(BIN)/python -m tests.run $(TESTED)
 
-test-all: $(READY)  ## the page, the oracles and the long tests as well; keeps what each file took
+test-all: $(READY) pythons  ## the page, the oracles, the long tests and other Pythons as well; keeps what each file took
 	$(BIN)/python -m tests.run --all
+
+pythons: $(READY)  ## imports, trees, replay and a few commands by each Python that is installed, or by PYTHONS; 10 minutes
+	for python in $(PYTHONS); do \
+	  made=$(OTHERS)/$$($$python -c 'import platform; print(platform.python_version())') && echo $$made && \
+	  $(BIN)/python -m virtualenv --quiet --clear --python $$python $$made && \
+	  PIP_CONSTRAINT=constraints.txt $$made/bin/python -m pip install --quiet --disable-pip-version-check \
+	    -e '.[numba]' hypothesis pytest pytest-benchmark && $$made/bin/python -m tests.oldest --few && \
+	  $$made/bin/python -m pytest $(BRICKS) -m "not slow and not timing" -q || exit 1; \
+	done
 
 oldest: $(OLD)/.ready  ## every command in small, by an old Python (OLDEST=...) and the packages of `make demo`; 5 minutes
 	$(OLD)/bin/python -m tests.oldest
@@ -100,7 +112,7 @@ format: $(READY)  ## bring the code into the house's format
 	$(BIN)/python -m ruff check --fix .
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(OLD) $(PEERS) $(PLUGINS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLD) $(OTHERS) $(PEERS) $(PLUGINS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # .ready has all that .demo has. What pip warns of is shown where it fails.

@@ -2,7 +2,7 @@
 
 ``make oldest`` runs it by the oldest Python it finds, in an environment of the packages of ``make demo`` alone: what
 needs others says so in a sentence. Commands that take seconds are run as printed, the others in their smallest form.
-This file needs nothing but Python.
+With ``--few`` it runs a handful of commands that need NumPy alone. This file needs nothing but Python.
 """
 
 import csv
@@ -42,6 +42,9 @@ SMALL: dict[str, tuple[int, ...]] = {
 }
 BRIEF = ("impls", "impls.training list", "benchmarks list", "benchmarks compare --help", "dse --help", "reports --help")
 """Commands that are run without docstrings and assertions, too."""
+
+
+FEW = (*BRIEF, f"benchmarks sweep {TREE} --threads 1 --no-floor --budget 0.05", "dse recommend --no-race")
 
 
 def import_all() -> Iterator[str]:
@@ -86,12 +89,13 @@ def main() -> int:
     print(f"by Python {sys.version.split()[0]}{newer}", flush=True)
     lacking = ("parquet", "--show")  # which need pyarrow, and pygame
     printed = {words: (LACKING if any(word in words for word in lacking) else 0,) for words in list_printed()}
+    commands = dict.fromkeys(FEW, (0,)) if "--few" in sys.argv else printed | SMALL
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "results", folder / "results")
         (folder / "dse").symlink_to(ROOT / "dse")  # for the paths that commands name
         wrong = [run("tests.oldest --import", (0,), folder, level) for level in ("", "2")]
-        wrong += [run(words, codes, folder) for words, codes in (printed | SMALL).items()]
+        wrong += [run(words, codes, folder) for words, codes in commands.items()]
         wrong += [run(words, (0,), folder, "2") for words in BRIEF]
     print("\n".join(filter(None, wrong)) or "all modules are imported, all commands end as they should")
     return int(any(wrong))
