@@ -44,7 +44,11 @@ BRIEF = ("impls", "impls.training list", "benchmarks list", "benchmarks compare 
 """Commands that are run without docstrings and assertions, too."""
 
 
-FEW = (*BRIEF, f"benchmarks sweep {TREE} --threads 1 --no-floor --budget 0.05", "dse recommend --no-race")
+FEW = (
+    *BRIEF,
+    f"benchmarks sweep {TREE} --threads 1 --no-floor --budget 0.05",
+    "dse recommend --no-race --capacity 1e6 --batch 64",
+)
 
 
 def import_all() -> Iterator[str]:
