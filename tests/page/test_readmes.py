@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import importlib
-import itertools
 import os
 import re
 import shlex
@@ -20,22 +19,25 @@ import benchmarks.__main__ as benchmarks_cli
 import dse
 import dse.__main__ as dse_cli
 import impls
-from benchmarks.topic import DIRECT
-from benchmarks.topics import list_topics
 from reports import readmes
 from reports.frame import Data
 from reports.page import write_cell
 from tests.committed import DATA, ROOT
 from tests.matrix import matrix
 from tests.page_records import KEY, LIBRARIES, peers, write
-from tests.system.test_advice import PARSERS, benchmark, parsed, parsers
+from tests.system.test_advice import PARSERS, benchmark, parsed
+
+pytest.importorskip("pandas", reason="reports need pandas")
+
+from impls import training
+from impls.training.options import setup_of
+from reports import page
+from tests.unit.judging import ROWS as CLAIMS
 
 PAPERS = "reports/claims/PAPERS.md"
 PROSE = [*readmes.list_readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", PAPERS))]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-QUANTITY = re.compile(r"\d\s*(?:[nmu]s\b|%|x\b)|\d times ")
 NUMBER = re.compile(r"\d[\d.,]*")
 NO_FIGURES = {
     r"\[\w+\d{4}\]": "the year of a paper",
@@ -48,11 +50,6 @@ NO_FIGURES = {
     r"priority 0|exactly 0\.0|\(1/N\)": "rules, whose limits are tested",
 }
 """Numbers that READMEs may have outside of what records give, each with the reason."""
-PACKAGES = ("impls", "dse", "benchmarks", "reports")
-NAMED = re.compile(r"python -m (dse|benchmarks|impls(?:\.training)?|reports)(?![.\w])((?: [^ `\"';|\n<]+)*)")
-OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-OTHERS = {"--walks", "--lower", "--broken"}  # of tools in tests/
-RECORDED = "compare"  # the one command whose recorded output is shown: it measures
 LONGEST_SECONDS = 60  # ten on an idle machine
 
 
@@ -110,7 +107,8 @@ def test_a_command_runs_as_printed(checkout, command):
 
 
 def test_every_command_is_one_that_its_parser_takes():
-    """Also those that are not run here, or in the long tests alone."""
+    """Also those that are not run here, which say when they last were, or in the long tests alone."""
+    assert set(slow()) < set(commands()) and all(row["takes"] for row in slow().values())
     for command in commands():
         first, *words = shlex.split(command.partition(" > ")[0])
         package = words[1] if (first, *words[:1]) == ("python", "-m") else ""
@@ -120,35 +118,7 @@ def test_every_command_is_one_that_its_parser_takes():
             parsed(command, importlib.import_module(PARSERS[package])._parser(), words[2:])
 
 
-def test_every_command_and_option_that_a_text_names_is_there():
-    known = {}
-    for words, parser in parsers():
-        known.setdefault(words, set()).update(parser._option_string_actions)
-    prose = [path for path in (*PROSE, ROOT / "results/README.md") if path.name != "CHANGELOG.md"]
-    code = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    wrong = []
-    for path in (*prose, *code, ROOT / "Makefile"):
-        text = readmes.BLOCK.sub("", path.read_text()) if path in prose else path.read_text()
-        for package, words in NAMED.findall(text):
-            asked = [package, *itertools.takewhile(re.compile("[a-z][a-z-]+").fullmatch, words.split()[:2])]
-            command = next(one for one in (" ".join(asked[:count]) for count in (3, 2, 1)) if one in known)
-            is_known = command.count(" ") or not asked[1:] or package not in ("dse", "benchmarks")
-            wrong += [] if is_known else [(path, asked)]
-            wrong += [(path, command, one) for one in OPTION.findall(words) if one not in known[command]]
-        options = set().union(*known.values(), OTHERS) if path in prose else {}
-        wrong += [(path, one) for one in re.findall(r"`(--[a-z][\w-]*)", text) if options and one not in options]
-    assert not wrong, wrong
-
-
-def test_commands_that_are_not_run_here_are_in_some_readme_and_say_when_they_last_were():
-    assert set(slow()) <= set(commands())
-    assert len(slow()) < len(commands())
-    for command, row in slow().items():
-        assert row["takes"], command
-        assert re.fullmatch(r"(\d{4}-\d\d-\d\d [0-9a-f]{8})?", f"{row['day']} {row['commit']}".strip()), command
-
-
-def test_a_changed_block_is_found_and_rewritten_and_the_rest_stays(tmp_path):
+def test_a_changed_block_is_rewritten_and_the_rest_stays(tmp_path):
     page = tmp_path / "README.md"
     made = "<!-- begin: output -->\n```console\n$ echo 2\n2\n```\n<!-- end: output -->\n\nAfter.\n"
     page.write_text("Before.\n\n" + made.replace("\n2\n```", "\n1\n```"))
@@ -171,13 +141,6 @@ def test_the_check_says_what_differs_and_writes_nothing(tmp_path, monkeypatch, c
     assert re.findall(r"on machine ([\w-]+)", path.read_text()) == [KEY, "elsewhere"]
 
 
-def test_every_output_is_generated_but_for_the_recorded_one():
-    for path in readmes.list_readmes():
-        outside = readmes.BLOCK.sub("", path.read_text())
-        shown = [line for block in CONSOLE.findall(outside) for line in block.splitlines() if line.startswith("$ ")]
-        assert all(f" {RECORDED} " in line for line in shown), path
-
-
 def numbers_of_no_record(text):
     """The numbers of a README outside of generated blocks, code and links, but for those that are no figures."""
     text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", text), flags=re.MULTILINE | re.DOTALL)
@@ -190,52 +153,16 @@ def numbers_of_no_record(text):
     ]
 
 
-@pytest.mark.parametrize("path", readmes.list_readmes(), ids=lambda path: path.parent.name)
-def test_every_number_of_a_readme_is_of_a_record_or_no_figure(path):
-    assert numbers_of_no_record(path.read_text()) == []
+def test_every_number_of_a_readme_is_of_a_record_or_no_figure():
+    assert len(numbers_of_no_record("It takes 12 us, 3 of 4 cells, 1.47x. Since [Zhang2021]: `12 us`, 95 % sure.")) == 4
+    assert {path: found for path in readmes.list_readmes() if (found := numbers_of_no_record(path.read_text()))} == {}
 
 
-def test_numbers_that_readmes_may_have_are_there():
-    texts = "\n".join(path.read_text() for path in readmes.list_readmes())
-    assert [allowed for allowed in NO_FIGURES if not re.search(allowed, texts)] == []
-
-
-def test_a_number_that_no_record_gives_is_found():
-    assert len(numbers_of_no_record("It takes 12 us, 3 of 4 cells, 1.47x.")) == 4
-    assert numbers_of_no_record("Since [Zhang2021]: `12 us`, 95 % sure.") == []
-
-
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_resolve(path):
-    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    links = [link for link in LINK.findall(text) if not link.startswith("http")]
-    missing = [link for link in links if not (path.parent / link).exists()]
-    assert missing == []
-
-
-def test_figures_are_those_that_are_shown():
-    links = [link for path in readmes.list_readmes() for link in LINK.findall(path.read_text())]
-    shown = {Path(link).name for link in links if "gallery/" in link and link.endswith(".svg")}
-    there = {path.name for path in (ROOT / "reports" / "gallery").glob("*.svg")}
-    assert shown == there == {f"{name}.svg" for name in readmes.FIGURES}
-
-
-OFFERED = {
-    "benchmarks": [*benchmarks_cli.HELP, *(f"run {topic}" for topic in set(list_topics()) - {*DIRECT})],
-    "dse": dse_cli._COMMANDS,
-}
-
-
-@pytest.mark.parametrize(("folder", "names"), OFFERED.items())
-def test_a_folders_readme_names_all_that_it_offers(folder, names):
-    text = (ROOT / folder / "README.md").read_text()
-    assert [name for name in names if f"`{name}" not in text] == []
-
-
-def test_paper_names_are_those_of_the_references():
-    cited = {name for path in PROSE for name in re.findall(r"\[([A-Z][A-Za-z]+\d{4}|StoneSachdev)\b", path.read_text())}
-    listed = set(re.findall(r"\[(\w+)\]", (ROOT / "REFERENCES.md").read_text()))
-    assert {"Zhang2021", "Zhang2022", "Zhang2023", "Hou2023", "StoneSachdev"} <= cited <= listed
+def test_links_resolve():
+    for path in PROSE:
+        text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        links = [link for link in LINK.findall(text) if not link.startswith("http")]
+        assert [link for link in links if not (path.parent / link).exists()] == [], path
 
 
 def test_a_table_is_the_pages(tmp_path):
@@ -245,19 +172,16 @@ def test_a_table_is_the_pages(tmp_path):
     assert first.split(" | ")[1] == write_cell(2 * (LIBRARIES["numba"] + 1_000 / 128))
 
 
-def test_a_tree_that_git_does_not_have_yet_asks_for_no_row(monkeypatch):
-    monkeypatch.setattr(readmes, "names", lambda: ("flat", "numba", "of_a_stranger"))
-    flat, numba = readmes.list_implementations().splitlines()[2:]
-    assert flat.startswith("| `flat` | ") and flat.endswith(" |  |")
-    assert numba.startswith("| `numba` | ") and numba.endswith(" | `propagate`, `layout`, `aligned`, `threads` |")
+AGREED = ("authors", "license", "keywords")
 
 
-def test_the_version_is_one(capsys):
+def test_the_version_is_one_and_the_citation_agrees(capsys):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert project["tool"]["hatch"]["version"]["path"] == "impls/__init__.py"
     assert {impls.__version__, dse.__version__, citation["version"], newest[1]} == {impls.__version__}
+    assert {name: citation[name] for name in AGREED} == {name: project["project"][name] for name in AGREED}
     for cli in (dse_cli, benchmarks_cli):
         with pytest.raises(SystemExit) as ended:
             cli.main(["--version"])
@@ -265,11 +189,55 @@ def test_the_version_is_one(capsys):
         assert capsys.readouterr().out == f"fanout {impls.__version__}\n"
 
 
-def test_the_citation_agrees_with_the_project():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors"} <= set(citation)
-    assert citation["authors"] == project["authors"]
-    assert citation["license"] == project["license"]
-    assert citation["keywords"] == project["keywords"]
+# The index of the documents
+
+
+ROW = re.compile(r"^\| ([KS]\w+(?:-\w+)?) \| ([^|]+) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
+ROWS = ROW.findall((ROOT / "reports" / "claims" / "PAPERS.md").read_text(encoding="utf-8"))
+COMMAND = re.compile(r"`((?:python -m|make|asv) [^`]+)`")
+JUDGED = re.compile("`([^`]+)`")
+
+
+def test_no_row_is_silent():
+    said = [bool(COMMAND.search(how) or JUDGED.search(judged) or "Out of reach: " in how) for _, _, how, judged in ROWS]
+    assert [row[0] for row, is_said in zip(ROWS, said, strict=True) if not is_said] == []
+
+
+def test_rows_name_every_claim_and_no_other():
+    named = {name for *_, judged in ROWS for name in JUDGED.findall(judged)}
+    assert named == set(CLAIMS)
+
+
+def test_a_command_of_a_row_can_be_given():
+    for command in {each for _, _, how, _ in ROWS for each in COMMAND.findall(how)}:
+        check_command(command)
+
+
+def check_command(command):
+    """AssertionError where a command could not be given."""
+    first, *words = shlex.split(command)
+    package, words = words[words[0] == "-m"], words[2:]
+    if first in ("make", "asv"):
+        assert first == "asv" or re.search(f"^{package}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif package == "benchmarks":
+        assert all(training.load(name) for name in _list_workloads(benchmark(command, words)))
+    elif package in PARSERS:
+        given = parsed(command, importlib.import_module(PARSERS[package])._parser(), words)
+        name = {"data": getattr(given, "only", ""), "figure": getattr(given, "name", "")}.get((*words, "")[0], "")
+        assert package != "reports" or not name or name in {**page.list_figures(), **page.list_tables()}
+        for workload in map(training.load, _list_workloads(given)):
+            assert package != "impls.training" or setup_of(workload, given)
+    else:
+        path = words[-1] if package == "pytest" else f"{package.replace('.', '/')}.py"
+        assert (ROOT / path).is_file()
+
+
+def test_a_command_that_measures_a_claim_can_be_given():
+    for command in {row.measure for row in CLAIMS.values() if row.measure}:
+        assert benchmark(f"python -m benchmarks {command}", shlex.split(command)), command
+
+
+def _list_workloads(given):
+    """The shipped workloads that a command names."""
+    named = getattr(given, "workload", None) or ()
+    return {named} - {"list"} if isinstance(named, str) else set(named)

@@ -12,6 +12,7 @@ import pytest
 from asv.config import Config
 
 import impls
+from benchmarks.cases import WrongAnswerError
 from benchmarks.history import bench_trees
 from benchmarks.history.bench_trees import CONTESTANTS, Draw, Fanout, Memory, Modeled, Step, Update
 from tests.nursery import run_python
@@ -33,32 +34,28 @@ TIMED = [(kind, method) for kind, method in GRID if method.startswith("time_")]
 # What asv reads: it checks neither the configuration's keys nor that the grid is all it finds.
 
 
-def test_the_configuration_has_only_keys_that_asv_knows():
+def test_the_configuration_and_the_grid_are_what_asv_reads(tmp_path):
     found = json.loads((ROOT / "asv.conf.json").read_text())
     assert set(found) - {"version"} <= set(vars(Config()))
     assert found["version"] == Config.api_version
     assert set(found["matrix"]) <= {"req", "env", "env_nobuild"}
     assert f"asv_runner=={found['matrix']['req']['pip+asv_runner'][0]}" in (ROOT / "pyproject.toml").read_text()
-    assert (ROOT / found["benchmark_dir"] / "bench_trees.py").is_file()
-
-
-def test_asv_finds_the_grid_and_takes_nothing_else_for_a_benchmark(tmp_path):
     code = (
         f"import sys; sys.path.append({str(ROOT)!r}); from asv_runner import _aux, discovery; "
-        f"root = {str(ROOT / 'benchmarks' / 'history')!r}; _aux.update_sys_path(root); "
+        f"root = {str(ROOT / found['benchmark_dir'])!r}; _aux.update_sys_path(root); "
         "print(*(found.name for found in discovery.disc_benchmarks(root)))"
     )
     done = run_python("-c", code, folder=tmp_path)
     assert sorted(done.stdout.split()) == sorted(f"bench_trees.{kind.__name__}.{method}" for kind, method in GRID)
 
 
-@pytest.mark.parametrize("name", ["history/bench_trees", "history/__init__", "cases", "clock", "worker"])
-def test_what_is_timed_beside_another_commits_package_asks_little_of_it(name):
-    found = {one for one in imported(ROOT / "benchmarks" / f"{name}.py", True) if one.partition(".")[0] in OURS}
-    modules = {one.rpartition(".")[0] for one in found if one.startswith("benchmarks")}
-    assert modules <= ({"benchmarks.cases", "benchmarks.clock"} if name in ("clock", "worker") else set())
-    others = {one for one in found if not one.startswith("benchmarks")}
-    assert others <= {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
+def test_what_another_commit_runs_asks_little_of_its_package():
+    for name in ("history/bench_trees", "history/__init__", "cases", "clock", "worker"):
+        found = {one for one in imported(ROOT / "benchmarks" / f"{name}.py", True) if one.partition(".")[0] in OURS}
+        modules = {one.rpartition(".")[0] for one in found if one.startswith("benchmarks")}
+        assert modules <= ({"benchmarks.cases", "benchmarks.clock"} if name in ("clock", "worker") else set())
+        others = {one for one in found if not one.startswith("benchmarks")}
+        assert others <= {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
 
 
 def test_a_commit_from_before_trees_had_traits_is_timed(monkeypatch):
@@ -78,19 +75,17 @@ def test_the_axes_are_literals_and_the_checkouts_file_names():
         assert all(type(value) in (str, int) for axis in kind.params for value in axis)
 
 
-@pytest.mark.parametrize(("kind", "method"), TIMED)
-def test_a_method_is_one_call_on_the_next_inputs(kind, method):
-    cell = GRID[kind, method]
-    one, again = kind(), kind()
-    one.setup(*cell)
-    called = []
-    one.call = called.append
-    for _ in range(2):
-        getattr(one, method)(*cell)
-    again.setup(*cell)
-    assert called == [bench_trees.WARM_UP, bench_trees.WARM_UP + 1]
-    assert next(again.turns) == bench_trees.WARM_UP + 2, "setup made the tree anew"
-    getattr(again, method)(*cell)
+def test_a_method_is_one_call_on_the_next_inputs():
+    for kind, method in TIMED:
+        cell, first, again, called = GRID[kind, method], kind(), kind(), []
+        first.setup(*cell)
+        first.call = called.append
+        for _ in range(2):
+            getattr(first, method)(*cell)
+        again.setup(*cell)
+        assert called == [bench_trees.WARM_UP, bench_trees.WARM_UP + 1], kind
+        assert next(again.turns) == bench_trees.WARM_UP + 2, "setup made the tree anew"
+        getattr(again, method)(*cell)
 
 
 def test_a_step_over_k_is_of_a_tree_of_that_k(monkeypatch):
@@ -104,132 +99,73 @@ def test_a_step_over_k_is_of_a_tree_of_that_k(monkeypatch):
     assert len(Fanout.params[1]) > 1
 
 
-def test_memory_is_the_trees_own_account():
-    cell = GRID[Memory, "track_bytes"]
-    memory = Memory()
+def test_memory_and_modeled_seconds_are_the_trees_own():
+    cell, modeled = GRID[Memory, "track_bytes"], GRID[Modeled, "track_modeled_seconds"]
+    memory, tracked = Memory(), Modeled()
     memory.setup(*cell)
     memory.peakmem_build(*cell)
-    assert memory.track_bytes(*cell) == impls.make(*cell).nbytes
-    assert Memory.unit == "bytes"
+    assert (memory.track_bytes(*cell), Memory.unit) == (impls.make(*cell).nbytes, "bytes")
+    tracked.setup(*modeled)
+    assert tracked.track_modeled_seconds(*modeled) == impls.make("fpga", 300).modeled_seconds("draw", 256)
 
 
-def test_what_is_measured_is_not_tracked_as_modeled():
-    with pytest.raises(NotImplementedError, match="numpy is timed"):
-        Modeled().setup("numpy", "draw", 300, 256)
+SKIPPED = [
+    (Modeled, ("numpy", "draw", 300, 256), "numpy is timed"),
+    *((kind, ("fpga", *GRID[kind, method][1:]), "fpga is modeled") for kind, method in TIMED),
+    *((Draw, (name, size, 256), name) for name, size in (("nobody", 300), ("python", 1_000_000))),
+    *((Memory, (name, size), name) for name, size in (("nobody", 300), ("python", 1_000_000))),
+    *((Modeled, (name, "draw", size, 256), name) for name, size in (("nobody", 300), ("python", 1_000_000))),
+]
 
 
-def test_what_is_modeled_is_tracked_and_never_timed():
-    cell = GRID[Modeled, "track_modeled_seconds"]
-    tracked = Modeled()
-    tracked.setup(*cell)
-    assert tracked.track_modeled_seconds(*cell) == impls.make("fpga", 300).modeled_seconds("draw", 256)
-    for kind, method in TIMED:
-        with pytest.raises(NotImplementedError, match="fpga is modeled, not timed"):
-            kind().setup("fpga", *GRID[kind, method][1:])
+def test_a_cell_that_cannot_be_had_is_skipped_no_wrong_answer(monkeypatch):
+    for kind, cell, reason in SKIPPED:
+        with pytest.raises(NotImplementedError, match=reason):
+            kind().setup(*cell)
 
+    def fail(case):
+        raise errors.pop()
 
-@pytest.mark.parametrize(
-    ("contestant", "capacity", "reason"),
-    [
-        ("nobody", 300, "There is no implementation 'nobody'"),
-        ("python", 1_000_000, "python is too slow with more than"),
-    ],
-)
-def test_a_cell_that_cannot_be_had_is_skipped_with_the_reason(contestant, capacity, reason):
-    with pytest.raises(NotImplementedError, match=reason):
-        Draw().setup(contestant, capacity, 256)
-    with pytest.raises(NotImplementedError, match=reason):
-        Memory().setup(contestant, capacity)
-    with pytest.raises(NotImplementedError, match=reason):
-        Modeled().setup(contestant, "draw", capacity, 256)
-
-
-def test_a_tree_that_refuses_the_case_is_skipped_and_a_wrong_answer_is_not(monkeypatch):
-    def refuse(case):
-        raise ValueError("not of that size")
-
-    monkeypatch.setattr(bench_trees, "prepare", refuse)
+    errors = [WrongAnswerError("3 of 256"), ValueError("not of that size")]
+    monkeypatch.setattr(bench_trees, "prepare", fail)
     with pytest.raises(NotImplementedError, match="not of that size"):
         Update().setup("numpy", 301, 256)
-
-    class Wrong(Exception):
-        pass
-
-    def wrong(case):
-        raise Wrong("3 of 256")
-
-    monkeypatch.setattr(bench_trees, "prepare", wrong)
-    with pytest.raises(Wrong):
+    with pytest.raises(WrongAnswerError):
         Update().setup("numpy", 301, 256)
 
 
 # Across commits, in a repository of its own: this checkout's files, the same code again, every sample taken twice.
 # asv installs its environment, which takes the network or a cache of packages.
 
-DRAWS = ["--bench", r"Draw\.time_draw\('numba'"]
-QUICKLY = ["-a", "rounds=1", "-a", "repeat=(1,1,0.1)", "-a", "warmup_time=0"]
-FACTOR = "1.5"
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    made = Repository(tmp_path_factory.mktemp("asv") / "fanout")
-    made.same, made.slow = made.same_code(), made.slow_sampling()
-    assert asv(made.folder, "machine", "--yes").returncode == 0
-    yield made
-    shutil.rmtree(made.folder / ".asv", ignore_errors=True)  # pytest keeps the folders of three runs, and this is large
-
-
-def asv(folder, *words):
-    """asv, keeping what it knows of the machine beside the repository instead of in the user's home."""
-    home = Path.home()
-    caches = {"XDG_CACHE_HOME": str(home / ".cache"), "XDG_CONFIG_HOME": str(home / ".config")}
-    done = subprocess.run(
-        [sys.executable, "-m", "asv", *words],
-        cwd=folder,
-        env={**caches, **os.environ, "HOME": str(folder.parent)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
-    print(done.stdout)
-    return done
-
-
-def continuous(folder, base, branch):
-    cpu = str(max(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else "0"
-    careful = ["-a", "rounds=4", "--cpu-affinity", cpu, "--factor", FACTOR]
-    return asv(folder, "continuous", *careful, *DRAWS, base, branch)
-
 
 @pytest.mark.slow
-def test_the_same_code_is_not_flagged(repository):
-    done = continuous(repository.folder, repository.base, repository.same)
-    assert done.returncode == 0
-    assert "BENCHMARKS NOT SIGNIFICANTLY CHANGED" in done.stdout
-
-
-@pytest.mark.slow
-def test_draws_that_take_twice_as_long_are_flagged(repository):
-    done = continuous(repository.folder, repository.base, repository.slow)
-    assert done.returncode == 1
-    assert "PERFORMANCE DECREASED" in done.stdout
+def test_asv_flags_a_slower_commit_and_publishes_every_cell(tmp_path):
+    made = Repository(tmp_path / "fanout")
+    assert run_asv(made.folder, "machine", "--yes").returncode == 0
+    cpu = str(max(os.sched_getaffinity(0)))
+    careful = ["-a", "rounds=4", "--cpu-affinity", cpu, "--factor", "1.5", "--bench", r"Draw\.time_draw\('numba'"]
+    done = run_asv(made.folder, "continuous", *careful, made.base, made.same_code())
+    assert done.returncode == 0 and "BENCHMARKS NOT SIGNIFICANTLY CHANGED" in done.stdout
+    done = run_asv(made.folder, "continuous", *careful, made.base, made.slow_sampling())
+    assert done.returncode == 1 and "PERFORMANCE DECREASED" in done.stdout
     flagged = [line for line in done.stdout.splitlines() if line.startswith("| + ")]
-    assert flagged
-    assert all("bench_trees.Draw.time_draw('numba'" in line for line in flagged)
-    compared = asv(repository.folder, "compare", "--factor", FACTOR, repository.base, repository.slow)
-    assert "bench_trees.Draw.time_draw('numba'" in compared.stdout
-    assert compared.returncode == 0, "the README says that compare exits 0 whatever it finds"
-
-
-@pytest.mark.slow
-def test_every_cell_runs_or_is_skipped_and_is_published(repository):
-    assert asv(repository.folder, "run", *QUICKLY, "--bench", "bench_trees", "HEAD^!").returncode == 0
-    assert asv(repository.folder, "publish").returncode == 0
-    page = repository.folder / ".asv" / "html"
+    assert flagged and all("bench_trees.Draw.time_draw('numba'" in line for line in flagged)
+    quickly = ["-a", "rounds=1", "-a", "repeat=(1,1,0.1)", "-a", "warmup_time=0", "--bench", "bench_trees"]
+    assert run_asv(made.folder, "run", *quickly, "HEAD^!").returncode == 0
+    assert run_asv(made.folder, "publish").returncode == 0
+    page = made.folder / ".asv" / "html"
     assert (page / "index.html").is_file()
     for kind, method in GRID:
         assert list(page.rglob(f"bench_trees.{kind.__name__}.{method}.json")), method
+    shutil.rmtree(made.folder / ".asv", ignore_errors=True)  # pytest keeps the folders of three runs, and this is large
+
+
+def run_asv(folder, *words):
+    """asv, keeping what it knows of the machine beside the repository instead of in the user's home."""
+    home, how = Path.home(), {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    caches = {"XDG_CACHE_HOME": str(home / ".cache"), "XDG_CONFIG_HOME": str(home / ".config")}
+    environment = {**caches, **os.environ, "HOME": str(folder.parent)}
+    command = [sys.executable, "-m", "asv", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, timeout=1200, check=False, **how)
+    print(done.stdout)
+    return done

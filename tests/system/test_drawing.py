@@ -38,7 +38,7 @@ def test_an_episode_is_drawn_as_it_is_up_to_a_number_of_images(tmp_path, monkeyp
     assert len(others) == 2
 
 
-def test_a_run_draws_the_first_episode_of_an_evaluation_and_its_last_weights(tmp_path):
+def test_a_run_draws_an_evaluations_first_episode_by_its_weights(tmp_path):
     workload, run = begin_run(tmp_path / "run")
     with contextlib.closing(run), contextlib.closing(Environment(workload)) as environment:
         run.run(show=str(tmp_path / "shown"))
@@ -64,7 +64,7 @@ def test_a_run_says_once_that_it_draws_no_more_and_goes_on(tmp_path, capfd, what
     assert what == "killed" or "episode-0" in said
 
 
-def test_what_cannot_be_drawn_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_drawn_is_refused_and_nothing_is_written(tmp_path, monkeypatch, capsys):
     path = write_workload(tmp_path)
     (tmp_path / "old" / "episode-0").mkdir(parents=True)
     there = {*tmp_path.iterdir()}

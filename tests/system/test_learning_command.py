@@ -1,7 +1,6 @@
 """The command learning: which runs there are, what a run's record says, and that the same command goes on."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -18,28 +17,19 @@ from tests.oracles.naive_training import Naive
 from tests.profiled import write_workload
 
 
-def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
+def test_every_kind_runs_by_each_seed_as_its_workload_is_shipped():
+    """The rest of its runs is kept: tests.cells."""
     options = parser_for(command.Learning).parse_args(["--only", ",".join(NAMES), "--most", "100"])
     cells, shipped = list(list_runs(options)), load("cartpole_dqn")
-    assert len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 3 + 8 + 8 + 8 + 9 + 2 + 2 + len(with_sac())) * len(command.SEEDS)
     assert {cell.settings.evaluation.interval for cell in cells if cell.task == "pendulum_td3"} == {250}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     assert len({(cell.label, cell.interval) for cell in cells}) == len(cells)
     for cell in cells:
         assert cell.arrangement.ratio == ("free" if "free" in cell.kind else "kept")
+        assert cell.options.get("cores") in (None, len(cell.arrangement.cores))
         if cell.task == "cartpole_dqn" and ("learner", "batch") not in {change[:2] for change in cell.changes}:
             assert (cell.settings.learner, cell.settings.exploration) == (shipped.learner, shipped.exploration)
     assert set(command.SEEDS).isdisjoint(shipped.seeds)
-
-
-def test_runs_on_parts_of_a_machine_and_with_a_free_ratio_say_so():
-    options = parser_for(command.Learning).parse_args(["--only", "machines,spreeze", "--seeds", "7"])
-    *parts, free = list_runs(options)
-    assert {len(part.arrangement.cores) for part in parts} == {1, 2}
-    assert parts[0].label == "cartpole_dqn: apart, 1 core, actors = 1, batch = 64, seed 7"
-    assert [part.options["cores"] for part in parts] == [len(part.arrangement.cores) for part in parts]
-    assert (free.batch, free.settings.learner.learning_starts) == (1024, 1024)
-    assert free.settings.steps == free.most == 300_000
 
 
 class Played(Naive):
@@ -69,28 +59,18 @@ def test_a_run_of_another_library_is_evaluated_and_ends_as_ours(tmp_path, monkey
     assert 1 < answer["test_mean"] < 20
 
 
-@pytest.mark.slow
-def test_a_run_has_a_point_an_evaluation_and_ends_when_it_may(tmp_path):
-    answer = worker.train(Trained(str(write_workload(tmp_path)), SERIAL, 2, (), "", 3, 60, 1000, 2))
-    steps, updates, seconds, means = zip(*answer["points"], strict=True)
-    assert steps == (100,)  # the first gradient step is at 50, when an evaluation is due, and its clock begins then
-    assert updates == (26,)
-    assert (answer["steps"], answer["gradient_steps"], answer["interval"]) == (100, 26, 50)
-    assert seconds[0] > 0
-    assert answer["start_seconds"] > 0
-    assert means[0] > 0 < answer["test_mean"]
-
-
 def test_a_run_goes_on_from_solved_to_its_least_steps(tmp_path):
     path = write_workload(tmp_path)
     text = path.read_text().replace("steps = 100", "steps = 400")
     path.write_text(text.replace("interval = 50\n", "interval = 50\nsolved = 1.0\n"))
     for least, last in ((10, 100), (220, 220)):
         answer = worker.train(Trained(str(path), SERIAL, 0, (), "", 0, least, 1000, 1))
-        assert answer["steps"] == last
+        assert (answer["steps"], answer["interval"]) == (last, 50)
+        steps, updates, seconds, means = zip(*answer["points"], strict=True)
+        assert steps[0] == 100 and updates[0] == 26 and seconds[0] > 0 < means[0]
 
 
-def test_a_run_counts_what_its_model_makes_and_is_named_by_what_it_changes():
+def test_a_run_counts_rollouts_and_is_named_by_what_it_changes():
     changes = (("learner", "learning_starts", 130), ("evaluation", "interval", 20), ("evaluation", "episodes", 1))
     asked = Trained("pendulum_mbpo", SERIAL, 0, (*changes, ("model", "updates", 2), ("model", "kind", "mlp")), most=160)
     answer = worker.train(asked)
@@ -136,7 +116,7 @@ def words(tmp_path, *more):
     return ["run", "learning", "--results", str(tmp_path), *more]
 
 
-def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp_path, capsys):
+def test_runs_are_kept_and_the_same_command_does_what_failed(asked, tmp_path, capsys):
     usual = words(tmp_path, "--seeds", "10,11", "--depths", "50")
     assert cli.main([*usual, "--json"]) == 1
     captured = capsys.readouterr()
@@ -145,14 +125,7 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp
     assert said["measured_by_status"] == {"ok": 12, "failed": 4}
     rows = {row["run"]: row for row in said["rows"]}
     assert rows["apart"]["solved"] == 1
-    metrics = {name: metric["by_seed"] for name, metric in rows["apart"]["metrics"].items()}
-    assert metrics["policy_quality"] == {"10": 490.0, "11": 490.0}
-    assert metrics["sample_efficiency"] == {"10": 7500, "11": None}
-    assert metrics["learning_efficiency"] == {"10": 6501, "11": None}
-    assert metrics["speedup_over_serial"] == {"10": 2.0, "11": 2.0}
-    assert metrics["computation_efficiency"]["10"] == pytest.approx(2500)
-    (factor,) = {*rows["apart, 2 learners, synchronous"]["metrics"]["scaling_factor"]["by_seed"].values()}
-    assert factor == 0.5
+    assert rows["apart"]["metrics"]["sample_efficiency"]["by_seed"] == {"10": 7500, "11": None}
     assert rows["apart, 2 learners, hogwild"]["failed"] == [10, 11]
     (path,) = tmp_path.glob("*/learning.jsonl")
     kept = read_file(path)
@@ -163,20 +136,15 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(asked, tmp
     assert len(one.metrics["points"]) == 3
     asked.clear()
     assert cli.main(usual) == 1
-    assert {run["arrangement"]["sync"] for _, run in asked} == {"lock", "hogwild"}
-    assert len(asked) == 4
+    assert [run["arrangement"]["sync"] for _, run in asked].count("lock") == 2 == len(asked) / 2
     assert read_file(path) == kept  # each failure once
-    shown = capsys.readouterr().out
-    assert "hogwild: without a time by seed 10, 11" in shown  # whose numbers are of none
-    assert re.search(r"apart +1 of 2 +490; 490 +7,500; > 7,500 +6,501; > 6,501 +2,500; 2,500 +2.00; 2.00", shown)
+    assert "hogwild" in capsys.readouterr().out  # whose numbers are of none
 
 
-def test_libraries_train_by_their_interpreter_and_are_kept_with_what_differs(asked, monkeypatch, tmp_path, capsys):
+def test_libraries_train_by_their_interpreter_with_what_differs(asked, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(checkout, "_installed", str)
     theirs, usual = tmp_path / "theirs", words(tmp_path, "--only", "serial,libraries", "--seeds", "10", "--json")
     usual += ["--workload", "pendulum_sac", "--python", str(theirs)]
-    assert cli.main(usual) == 2
-    assert "make peers" in capsys.readouterr().err
     theirs.touch()
     for _ in range(2):
         assert cli.main(usual) == 0
@@ -206,38 +174,11 @@ def test_gradient_steps_of_learners_alone_are_a_table_of_factors(asked, tmp_path
     assert "0.75 [0.75, 0.75]" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_learners_alone_take_steps_from_banks_of_their_own(monkeypatch):
     monkeypatch.setattr(worker, "MOST_SECONDS", 0.0)
     for answer in worker.stepped([Stepped("cartpole_dqn", (8, 8), 16, learners, 3) for learners in (1, 2)]):
-        assert answer["steps"] % 3 == 0
-        assert len(answer["samples"]) == 3
-        assert all(0 < seconds < 1 for seconds in answer["samples"])
-        assert answer["average_seconds"] > 0
-
-
-@pytest.mark.parametrize("given", ["--periods 1x10", "--periods 2x0", "--periods 2", "--periods x", "--seeds 1,-1"])
-def test_learners_and_their_period_are_two_numbers_and_seeds_not_negative(tmp_path, given, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(words(tmp_path, *given.split()))
-    assert given.split()[0] in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("--only serial --most 2499", "--most must be at least 2500, where cartpole_dqn is first evaluated, not 2499"),
-        ("--only serial --workload none", "no workload 'none'"),
-        ("--only apart --workload pendulum_memr", "memr is trained by one process, not by apart"),
-        ("--only copies --processes 1025", "processes must be a whole number from 1 to 1,024, not 1025"),
-        ("--only depths --depths 65537", "presampled must be at least 0 and at most 65,536, not 65537"),
-    ],
-)
-def test_runs_that_cannot_be_are_refused_before_any_is_a_record(asked, tmp_path, capsys, given, said):
-    assert cli.main(words(tmp_path, *given.split())) == 2
-    assert said in capsys.readouterr().err
-    assert not asked
-    assert not list(tmp_path.iterdir())
+        assert answer["steps"] % 3 == 0 and len(answer["samples"]) == 3
+        assert all(0 < seconds < 1 for seconds in (*answer["samples"], answer["average_seconds"]))
 
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):

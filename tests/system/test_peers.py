@@ -1,4 +1,4 @@
-"""Other libraries' adapters: what each states, how it is made, and that the checks find what is wrong with a tree."""
+"""Other libraries: what each states, how it is made and installed, and checks that find what is wrong with a tree."""
 
 import json
 import sys
@@ -6,11 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-import impls
 from benchmarks import __main__ as command
-from benchmarks import accuracy
-from benchmarks.cases import Case, WrongAnswerError, prepare
+from benchmarks import accuracy, install
+from benchmarks.cases import Case
 from benchmarks.libraries import base
+from benchmarks.libraries.base import Buffer, Host, Loop, Tree
 from benchmarks.topics import peers as peers_command
 from benchmarks.workers import ROOT, Untimed, Worker, WorkerError
 from dse import records
@@ -104,25 +104,6 @@ def test_the_checks_find_what_is_wrong_and_nothing_else():
     assert {"wrong_leaf", "zero_leaf"} <= wrong[Shifted]
 
 
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("name", [name for name in impls.names() if impls.why_not(name) is None])
-def test_the_checks_find_nothing_wrong_with_ours(name):
-    found = accuracy.checks(impls.make, name, "float32", seed=0)
-    assert {one["check"]: one["value"] for one in found if one["check"] != "drift"} == dict.fromkeys(
-        set(CHECKS) - {"drift"}, 0
-    )
-    assert next(one["value"] for one in found if one["check"] == "drift") < 1e-9
-
-
-@pytest.mark.parametrize("op", ["draw", "update", "sample", "step"])
-def test_a_library_is_timed_on_the_same_cases(op):
-    prepared = prepare(Case("made-up", op, 3_000, 100, dtype="float64"), make=lambda name, n, **_: Honest(n, "float64"))
-    for turn in range(5):
-        prepared.call(turn)
-    with pytest.raises(WrongAnswerError):
-        prepare(Case("made-up", "draw", 3_000, 100, dtype="float64"), make=lambda name, n, **_: Shifted(n, "float64"))
-
-
 def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "editable" not in repr(finder)])
@@ -146,7 +127,7 @@ def test_a_worker_prepares_samples_and_dies_with_a_reason():
             worker.ask("forget")
 
 
-def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_records_checks_and_reasons(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(peers_command, "SAMPLE_SECONDS", 0.001)
     arguments = ["peers", "--python", sys.executable, "--results", str(tmp_path), "--budget", "0", "--json"]
     cells = ["--contestants", "numpy,cpprb", "--capacity", "500", "--batches", "1,20", "--capacities", "64"]
@@ -165,8 +146,8 @@ def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, mon
     assert {one.status for one in absent} == {"skipped"}
     assert "make peers" in absent[0].reason
     assert "cpprb" in str(json.loads(capsys.readouterr().out)["skipped_by_reason"])
-    assert command.main([*arguments, *cells, "--no-accuracy"]) == 0
-    assert len(records.read_file(path)) == len(found)
+    assert command.main([*arguments, *cells, "--no-accuracy", "--dry-run"]) == 0
+    assert ", 14 of them cached" in capsys.readouterr().err
     assert {one.machine["packages"]["numpy"] for one in found if one.contestant == "numpy"} == {np.__version__}
     assert not path.with_name(ACCURACY_FILE).exists()
     assert command.main([*arguments, "--contestants", "cpprb", *cells[2:]]) == 2  # nothing has a time
@@ -181,8 +162,69 @@ def test_checks_that_are_not_of_this_version_are_refused(tmp_path):
         read(tmp_path / ACCURACY_FILE)
 
 
-def test_without_libraries_the_remedy_is_said(tmp_path, capsys):
-    assert command.main(["peers", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
-    assert "make peers" in capsys.readouterr().err
-    assert command.main(["peers", "--list"]) == 0
-    assert "tianshou" in capsys.readouterr().out
+# How they are installed
+
+
+VERSIONS = {line.partition("==")[0].lower().replace("_", "-") for line in install.CONSTRAINTS.read_text().splitlines()}
+
+
+def normal(requirement):
+    return requirement.partition("[")[0].lower().replace("_", "-")
+
+
+@pytest.mark.parametrize("role", [Tree, Buffer, Loop, Host])
+def test_every_role_names_distributions_whose_version_is_fixed(role):
+    for name, kind in base.roles(role).items():
+        assert (name, kind.__doc__ is None) == (kind.name, False)
+        assert {normal(need) for need in (kind.package, *kind.alone, *kind.needs)} <= VERSIONS, name
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Words that pip is asked for, and code that is run to see that a role is there: nothing is installed."""
+    words = []
+
+    def pip(*arguments, constraints):
+        words.append(arguments)
+        if "sumtree" in arguments:
+            raise install.LeftOutError("no such version")
+        return json.dumps({"install": [{"metadata": {}}]})
+
+    def run(code):
+        words.append(code)
+        if "sumtree" in code or "VectorBuffer" in code:
+            raise install.LeftOutError("it does not load")
+
+    monkeypatch.setattr(install, "pip", pip)
+    monkeypatch.setattr(install, "check_runs", run)
+    return words
+
+
+def test_each_role_of_a_library_is_there_or_left_out_by_itself(asked, capsys):
+    assert install.main(["tianshou", "sumtree"]) == 0
+    assert asked[1] == ("torch",)
+    assert ("--no-deps", "tianshou") in asked
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "sumtree: no such version",
+        "sumtree: a tree is left out, it does not load",
+        "tianshou: a tree",
+        "tianshou: a buffer",
+        "tianshou_vector: a buffer is left out, it does not load",
+        "tianshou: a training loop",
+    ]
+    assert install.main(["sumtree"]) == 1
+
+
+def test_hosts_come_with_what_the_plug_ins_tests_need(asked):
+    assert install.main(["--hosts", "torchrl", "sb3"]) == 0
+    everything = [word for words in asked if isinstance(words, tuple) for word in words]
+    assert {"--editable", "sb3-contrib", "tensordict", *install.TESTS} <= set(everything)
+    assert "ray" not in everything
+
+
+def test_without_a_build_of_torch_for_cpus_the_rest_is_installed(asked, monkeypatch, capsys):
+    gpu = json.dumps({"install": [{"metadata": {"requires_dist": ["nvidia-cublas"]}}]})
+    monkeypatch.setattr(install, "pip", lambda *words, constraints: gpu)
+    assert install.main(["tianshou"]) == 0
+    assert "GPU build" in capsys.readouterr().out.splitlines()[0]

@@ -1,6 +1,5 @@
 """The lines to paste into single-file programs: taken from their page, they draw and weigh as the page says."""
 
-import ast
 import copy
 import re
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import single_file_replay
 from tests.plugin_conformance import Conformance, Drawn
 
 PAGE = Path(__file__).resolve().parents[2] / "impls" / "plugins" / "cleanrl.md"
@@ -53,8 +51,8 @@ class TestPriorities(Conformance):
         names = {leaf: row for row, leaf in self.rows(priorities).items()}
         return Drawn([names[leaf] for leaf in leaves.tolist()], weights, leaves)
 
-    def update(self, priorities, drawn, errors):
-        priorities.update(drawn.batch, errors)
+    def update(self, buffer, drawn, errors):
+        buffer.update(drawn.batch, errors)
 
     def tree(self, priorities):
         return priorities.tree
@@ -75,53 +73,3 @@ def test_errors_are_absolute_and_may_be_a_tensor():
     priorities.add(3)
     assert priorities.tree.get([0, 1, 2, 3]) == pytest.approx([2.0, 0.5, 1.0, 2.0], rel=1e-5)
     assert priorities.size == 4
-
-
-def test_the_page_keeps_its_promise_of_about_twenty_lines():
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert sum(bool(line.strip()) for line in code.splitlines()) <= 20
-
-
-def edited(source):
-    """A single-file program after what the page says was done to it, by its words alone."""
-    page, lines = PAGE.read_text(), source.splitlines()
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    changes = {}  # by the number of a line, what stands there afterwards
-    for name in ("SumSegmentTree", "MinSegmentTree"):
-        changes |= dict.fromkeys(range(classes[name].lineno, classes[name].end_lineno + 1), "")
-    (changes[classes["SumSegmentTree"].lineno],) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    methods = {node.name: node for node in classes["PrioritizedReplayBuffer"].body if isinstance(node, ast.FunctionDef)}
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \| `(.*)` \|$", page, re.MULTILINE)
-    assert {method for method, _, _ in rows} == set(methods)
-    for method, beginnings, written in rows:
-        words = tuple(re.findall(r"`(.+?)`", beginnings))
-        body = methods[method].body
-        removed = [node for node in body if lines[node.lineno - 1].strip().startswith(words)]
-        for word in words:  # none of them names a line that is not there
-            assert any(lines[node.lineno - 1].strip().startswith(word) for node in removed), (method, word)
-        for node in removed:
-            changes |= dict.fromkeys(range(node.lineno, node.end_lineno + 1), "")
-        changes[removed[0].lineno] = " " * removed[0].col_offset + written
-    text = "\n".join(changes.get(number, line) for number, line in enumerate(lines, 1))
-    pairs = re.findall(r"write `(rb\.\w+\.\w+)` for `(rb\.\w+)`", page)
-    assert len(pairs) == 1
-    return text.replace(pairs[0][1], pairs[0][0])
-
-
-def test_a_single_file_program_edited_by_the_page_learns_from_the_rows_it_learned_from():
-    text = edited(Path(single_file_replay.__file__).read_text())
-    assert not re.search(r"max_priority|_tree\b|SegmentTree", text)
-    file = {}
-    exec(compile(text, "edited", "exec"), file)
-    found = []
-    for train in (single_file_replay.train, file["train"]):
-        np.random.seed(0)  # noqa: NPY002  # the generator that these files draw from
-        found.append(train(300))
-    (before, expected), (after, batches) = found
-    for one, other in zip(batches, expected, strict=True):
-        assert list(one.indices) == list(other.indices)
-        assert np.array_equal(one.observations, other.observations) and np.array_equal(one.rewards, other.rewards)
-        assert np.allclose(one.weights, other.weights, rtol=1e-5)
-    assert np.allclose(after.priorities.tree.get(np.arange(64)), before.sum_tree.nodes[63:], rtol=1e-12)
-    assert after.priorities.largest == before.max_priority
-    assert after.priorities.beta == before.beta > 0.99

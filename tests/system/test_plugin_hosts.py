@@ -1,20 +1,24 @@
-"""A host that is missing or of another version is told in one sentence; the trees that tests break are broken."""
+"""The plug-ins without their hosts: priorities, what a missing host is told, and which tests may be skipped."""
 
 import copy
 import importlib.metadata
 import importlib.util
+import os
 import pickle
-import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import impls
-from impls.plugins.hosts import require
+from impls.plugins.hosts import Replacement, require
+from impls.plugins.priorities import GONE, NumberedPriorities, Priorities
+from tests.committed import ROOT
 from tests.contestants import DEFAULTS
 from tests.nursery import run_python
-from tests.plugin_hosts import FOLDER, PLUGINS, broken, plugin, program
-from tests.skips import is_expected
+from tests.plugin_hosts import broken, plugin
+from tests.skips import EXPECTED, REMEDY, is_expected
 
 
 @pytest.fixture
@@ -30,19 +34,16 @@ def installed(monkeypatch):
     return put
 
 
-@pytest.mark.parametrize("version", ["2.9", "2.9.0", "2.9.2", "2.10", "v2.9.1", "2.9.0+cpu", "2.99.1.dev3", "2.9rc1"])
-def test_versions_within_the_bounds_are_taken(installed, version):
-    installed(version)
-    require("some_host", "2.9", "3")
-
-
-@pytest.mark.parametrize("version", ["2.8.9", "2", "1.99", "3", "3.0", "3.0.0", "3.0rc1", "10.0"])
-def test_versions_outside_the_bounds_are_refused_in_a_sentence_with_the_remedy(installed, version):
-    installed(version)
-    with pytest.raises(ImportError) as refused:
+def test_versions_within_the_bounds_are_taken_and_others_refused(installed):
+    for version in ("2.9", "2.9.0", "2.9.2", "2.10", "v2.9.1", "2.9.0+cpu", "2.99.1.dev3", "2.9rc1"):
+        installed(version)
         require("some_host", "2.9", "3")
-    assert type(refused.value) is ImportError
-    assert f"installed {version}; install one by: pip install 'some-host>=2.9,<3'" in str(refused.value)
+    for version in ("2.8.9", "2", "1.99", "3", "3.0", "3.0.0", "3.0rc1", "10.0"):
+        installed(version)
+        with pytest.raises(ImportError) as refused:
+            require("some_host", "2.9", "3")
+        assert type(refused.value) is ImportError
+        assert f"installed {version}; install one by: pip install 'some-host>=2.9,<3'" in str(refused.value)
 
 
 def test_a_missing_host_is_told_in_a_sentence_with_the_remedy(installed):
@@ -69,23 +70,22 @@ def test_the_package_and_its_check_import_no_host():
 
 
 @pytest.mark.parametrize("absent", ["stable_baselines3", "torchrl.data", "impls.plugins.sb3", "numba"])
-def test_a_plug_in_is_skipped_only_for_a_missing_host_and_that_reason_is_on_the_short_list(monkeypatch, absent):
+def test_a_plug_in_is_skipped_only_for_a_missing_host(monkeypatch, absent):
     def missing(name):
         raise ModuleNotFoundError(f"no module named {name}", name=absent)
 
     monkeypatch.setattr(importlib, "import_module", missing)
     if absent in ("impls.plugins.sb3", "numba"):
-        with pytest.raises(ModuleNotFoundError, match=r"no module named impls\.plugins\.sb3"):
+        with pytest.raises(ModuleNotFoundError, match=r"impls\.plugins\.sb3"):
             plugin("sb3")
         return
     with pytest.raises(pytest.skip.Exception) as skipped:
         plugin("sb3")
-    assert is_expected(str(skipped.value))
-    assert f"'sb3' needs {absent}: make plugins" in str(skipped.value)
+    assert is_expected(str(skipped.value)) and f"'sb3' needs {absent}: make plugins" in str(skipped.value)
 
 
 @pytest.mark.parametrize("name, options", DEFAULTS)
-def test_a_broken_tree_draws_the_leaf_to_the_right_and_is_else_like_the_right_one(name, options):
+def test_a_broken_tree_draws_the_leaf_to_the_right_and_no_more(name, options):
     uniforms, mass = (np.arange(8) + 0.5) / 8, np.array([0.0, 1.5, 6.9])
     right = impls.make(name, 7, fanout=4, **options)
     with broken():
@@ -109,12 +109,138 @@ def test_a_broken_tree_draws_the_leaf_to_the_right_and_is_else_like_the_right_on
     assert type(impls.make(name, 7, **options)) is type(right)
 
 
-def test_the_readme_shows_lines_of_an_example_for_every_plugin():
-    (shown,) = re.findall(r"```python\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
-    left = {line.partition("  #")[0] for line in shown.splitlines() if line}
-    for name in PLUGINS:
-        code = program(name)
-        compile(code, name, "exec")
-        assert f"impls.plugins.{name}" in shown and left & set(code.splitlines()), name
-        left -= set(code.splitlines())
-    assert not left
+# Skips
+
+
+TESTS = """
+import pytest
+
+def test_passes(): pass
+
+@pytest.mark.skip(reason="there is no CUDA device")
+def test_of_a_device(): pass
+"""
+UNEXPECTED = """
+import pytest
+missing = pytest.importorskip("no_such_library")
+
+def test_of_a_library(): pass
+"""
+CONFTEST = """
+from tests.skips import StrictSkips
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(StrictSkips())
+"""
+
+
+def run(folder, *words):
+    """Run pytest in a folder, with no plugin that is not named; returns its exit code and output."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    more = {"PYTHONPATH": str(ROOT), "COLUMNS": "200", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **more}, capture_output=True, text=True, check=False, timeout=300
+    )
+    return done.returncode, done.stdout
+
+
+def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path):
+    files = {"conftest.py": CONFTEST, "test_expected.py": TESTS, "pytest.ini": "[pytest]\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    code, shown = run(tmp_path)
+    assert (code, "unexpected" in shown) == (0, False), shown
+    (tmp_path / "test_other.py").write_text(UNEXPECTED)
+    code, shown = run(tmp_path, "-p", "xdist", "-n", "1")
+    assert code == 1, shown
+    assert "test_other.py: could not import 'no_such_library'" in shown
+    assert REMEDY in shown and "test_of_a_device" not in shown
+
+
+def test_what_is_expected_is_a_short_list():
+    assert len(EXPECTED) <= 8
+    for reason in ("Implementation 'cupy' needs the module 'cupy', which is not installed.", "this system has no fork"):
+        assert is_expected(reason)
+    for reason in ("could not import 'torch'", "learners need the extra `train`", "cuda-bindings is not installed", ""):
+        assert not is_expected(reason)
+
+
+# Priorities that all plug-ins share
+
+
+def make_priorities(alpha=0.5, epsilon=0.0, **options):
+    return NumberedPriorities(impls.make("numpy", 8, dtype="float64"), alpha, epsilon, **options)
+
+
+def stored(priorities):
+    return priorities.tree.get(np.arange(8)).tolist()
+
+
+def test_priorities_follow_the_formula_new_rows_get_the_largest():
+    priorities = make_priorities(epsilon=0.25)
+    priorities.update(np.array([0, 1, 0]), np.array([15.75, 0.0, 3.75]))
+    priorities.update(np.array([2, 3]), 0.75)
+    priorities.write(np.array([5, 4]))
+    assert stored(priorities) == [2.0, 0.5, 1.0, 1.0, 4.0, 4.0, 0.0, 0.0]
+    assert (priorities.largest, priorities.smallest, priorities.written) == (16.0, 0.25, 2)
+    priorities.forget(np.array([5]))
+    assert stored(priorities)[5] == 0.0
+    assert priorities.numbers.tolist() == [*[GONE] * 4, 1, *[GONE] * 3]
+
+
+def test_errors_of_rows_that_are_gone_are_left_out():
+    priorities = make_priorities()
+    priorities.update(np.array([-1, 2]), np.array([np.nan, 4.0]), np.array([False, True]))
+    priorities.update(np.array([9]), np.array([9.0]), np.array([False]))
+    assert stored(priorities) == [0.0, 0.0, 2.0, *[0.0] * 5] and priorities.largest == 4.0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_wrong_errors_are_refused_and_nothing_is_written(alpha):
+    priorities, rows = make_priorities(alpha), np.array([0, 1])
+    for errors, kind, words in (
+        ([1.0, np.nan], ValueError, "nan"),
+        ([np.inf, 1.0], ValueError, "inf"),
+        ([-1.0, 1.0], ValueError, "-1.0"),
+        ([1.0], ValueError, r"\[2\] .* \[1\]"),
+        ([1j, 1.0], TypeError, "complex128"),
+        ([True, False], TypeError, "bool"),
+    ):
+        with pytest.raises(kind, match=words):
+            priorities.update(rows, np.array(errors))
+    with pytest.raises(IndexError):
+        priorities.update(np.array([0, 8]), np.array([9.0, 9.0]))
+    assert stored(priorities) == [0.0] * 8 and priorities.largest == priorities.smallest == 1.0
+
+
+def test_a_priority_beyond_the_trees_is_refused_or_clipped():
+    tree = impls.make("numpy", 8)
+    with pytest.raises(ValueError, match="outside"):
+        Priorities(tree, 2.0).update(np.array([0]), np.array([1e30]))
+    Priorities(tree, 2.0, is_clipped=True).update(np.array([0, 1]), np.array([1e30, 1e-30]))
+    assert tree.get([0, 1]).tolist() == [np.float32(tree.largest_priority), np.float32(tree.smallest_priority)]
+
+
+def test_weights_follow_the_formula():
+    priorities = make_priorities()
+    priorities.tree.update(np.arange(4), [1.0, 4.0, 2.0, 0.5])
+    found = np.array([4.0, 2.0])
+    shares = 4 * found / 7.5
+    assert priorities.weights(found, 0.7) == pytest.approx(shares**-0.7 / (4 * 0.5 / 7.5) ** -0.7)
+    assert priorities.weights(found, 0.7, 2.0) == pytest.approx([2.0**-0.7, 1.0])
+
+
+def test_wrong_settings_are_refused():
+    for name in ("alpha", "epsilon"):
+        for value, kind in ((-0.1, ValueError), (np.inf, ValueError), ("high", TypeError)):
+            with pytest.raises(kind, match=f"{name} must be"):
+                make_priorities(**{name: value})
+
+
+def test_names_of_a_host_are_replaced_and_given_back():
+    replacement, theirs = Replacement(("json", "dumps"), ("json.decoder", "JSONDecoder")), __import__("json").dumps
+    replacement.put({"dumps": len, "JSONDecoder": None})
+    assert __import__("json").dumps is len
+    replacement.undo()
+    assert __import__("json").dumps is theirs

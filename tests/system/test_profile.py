@@ -36,6 +36,11 @@ def file_of(results, name="profile-tiny-quick"):
     return results / fingerprint()["key"] / f"{name}.jsonl"
 
 
+def profile(folder, *more):
+    """The words of a command that profiles the tiny workload."""
+    return ["profile", "--workload", str(write_workload(folder)), "--results", str(folder), *more]
+
+
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setitem(command.PRESETS, "quick", TINY)
@@ -54,26 +59,22 @@ def test_an_actor_of_several_environments_is_timed_with_as_many():
 
 
 class Simulated:
-    """A clock of seconds that only calls take: the first ``disturbed`` calls more than the others."""
+    """A clock of seconds that only calls take."""
 
-    def __init__(self, monkeypatch, seconds, disturbed=0, more=0.0):
-        self.now, self.calls = 0.0, 0
-        self._seconds, self._disturbed, self._more = seconds, disturbed, more
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.calls, self._seconds = 0.0, 0, seconds
         monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def call(self, turn):
         self.calls += 1
-        self.now += self._seconds + (self._more if self.calls <= self._disturbed else 0.0)
+        self.now += self._seconds
 
 
-@pytest.mark.parametrize(("seconds", "calls"), [(0.1, 2 + 5), (0.6, 2 + 4), (100.0, 2 + 2)])
-def test_tries_are_bounded_by_their_number_and_their_time(seconds, calls, monkeypatch):
-    slow = Simulated(monkeypatch, seconds)
-    assert StretchClock(slow.call, 0.035).call_seconds == pytest.approx(seconds)
-    assert slow.calls == calls
-
-
-def test_a_sample_is_of_whole_periods(monkeypatch):
+def test_tries_are_bounded_and_a_sample_is_of_whole_periods(monkeypatch):
+    for seconds, calls in ((0.1, 2 + 5), (0.6, 2 + 4), (100.0, 2 + 2)):
+        slow = Simulated(monkeypatch, seconds)
+        assert StretchClock(slow.call, 0.035).call_seconds == pytest.approx(seconds)
+        assert slow.calls == calls
     for seconds, calls in ((0.5, 3), (0.001, 36)):
         timed = StretchClock(Simulated(monkeypatch, seconds).call, 0.035, period=3)
         timed.sample()
@@ -99,8 +100,8 @@ def test_a_policy_acts_on_observations_in_turn(contestant):
 
 
 @NEEDED
-def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys, tiny):
-    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+def test_every_cell_is_a_record_and_a_second_run_times_nothing(tmp_path, capsys, tiny):
+    words = [*profile(tmp_path), "--json"]
     assert cli.main(words) == 0
     first = json.loads(capsys.readouterr().out)
     found = read_file(file_of(tmp_path))
@@ -120,10 +121,8 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
         is_second = one.options.get("cores") == "own" and one.contestant > one.options["beside"]
         assert one.facts["affinity"] == list(ALL_CPUS[1:2] if is_second else ALL_CPUS[: one.threads])
     assert {one.capacity for one in found if one.contestant == "numba"} == {500}
-    assert cli.main(words) == 0
-    second = json.loads(capsys.readouterr().out)
-    assert (second["found_done"], second["measured_by_status"]) == (first["cells"], {})
-    assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
+    assert cli.main([*words, "--dry-run"]) == 0
+    assert f"{first['cells']} of them cached" in capsys.readouterr().err
 
 
 class Process:
@@ -154,9 +153,9 @@ def asked(tiny, monkeypatch):
     return asked
 
 
-def test_some_parts_of_a_workload_with_other_layers_are_records_of_its_own(tmp_path, asked, monkeypatch):
+def test_parts_of_a_workload_with_other_layers_are_records(tmp_path, asked, monkeypatch):
     monkeypatch.setattr(command, "probe_once", None)  # parts alone are no base of answers
-    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--hidden", "8,4"]
+    words = [*profile(tmp_path), "--hidden", "8,4"]
     assert cli.main([*words, "--only", "forward act,weights average"]) == 0
     found = [one for one in read_file(file_of(tmp_path, "profile-tiny_8-4-quick")) if one.primitive == "training"]
     assert {(one.contestant, one.op) for one in found} == {("forward", "act"), ("weights", "average")}
@@ -167,8 +166,7 @@ def test_some_parts_of_a_workload_with_other_layers_are_records_of_its_own(tmp_p
 
 
 def test_both_parts_of_a_pair_are_read_in_the_same_stretches(tmp_path, asked):
-    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
-    assert cli.main([*words, "--only", "learner step,numba step"]) == 0
+    assert cli.main([*profile(tmp_path), "--only", "learner step,numba step"]) == 0
     pairs = [one for one in read_file(file_of(tmp_path)) if "cores" in one.options and one.primitive == "training"]
     assert [(one.contestant, len(one.samples_seconds)) for one in pairs if one.options["beside"] != "actor"] == [
         ("learner", 11),
@@ -180,31 +178,27 @@ def test_both_parts_of_a_pair_are_read_in_the_same_stretches(tmp_path, asked):
     assert {how["stretch"] for _, what, how in asked if what == "sample" and begins[how["begin"]] == 2} == {0.2}
 
 
-def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, asked, monkeypatch):
+def test_what_takes_too_long_is_tried_again_and_the_rest_is_left(tmp_path, capsys, asked, monkeypatch):
     short = dataclasses.replace(TINY, longest_cell_seconds=1.0, most_seconds=0.0)
     monkeypatch.setitem(command.PRESETS, "quick", short)
-    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
+    words = profile(tmp_path)
     assert cli.main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     first = groups(load(tmp_path / "tiny.toml"), short, 2)[0]
     assert told["measured_by_status"] == {"skipped": len(first)}
     assert told["left"] == told["cells"] - len(first)
     skipped = [one for one in read_file(file_of(tmp_path)) if one.primitive == "training"]
-    assert {(one.reason, one.seconds_at_least) for one in skipped} == {
-        ("one call takes 0.1 s, too long for the preset", 0.1)
-    }
+    assert {one.seconds_at_least for one in skipped} == {0.1}
     monkeypatch.setitem(command.PRESETS, "quick", dataclasses.replace(TINY, most_seconds=0.0))
     assert cli.main(words) == 0  # what was measured is kept, and counts
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.endswith(f" of {told['cells']} cells measured. NOT complete: run the same command again to finish.")
+    assert f" of {told['cells']} cells measured" in capsys.readouterr().out.splitlines()[-1]
     again = [one for one in read_file(file_of(tmp_path)) if one.primitive == "training"][len(skipped) :]
     assert {one.median_seconds for one in again} == {0.1}
     assert {one.facts["profile"]["cells"] for one in again} == {told["cells"]}
 
 
-def test_runs_of_several_processes_are_read_into_a_file_of_their_own(tmp_path, asked, capsys):
-    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--arrangements"]
-    assert cli.main([*words, "--json"]) == 0
+def test_runs_of_several_processes_have_a_file_of_their_own(tmp_path, asked, capsys):
+    assert cli.main([*profile(tmp_path), "--arrangements", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     found = [one for one in read_file(file_of(tmp_path, "beside-tiny-quick")) if one.op != "read"]
     timed = [one for one in found if one.primitive == concurrent_parts.PRIMITIVE and one.status == "ok"]
@@ -212,46 +206,6 @@ def test_runs_of_several_processes_are_read_into_a_file_of_their_own(tmp_path, a
     assert told["measured_by_status"] == {"ok": len(timed), "skipped": told["cells"] - len(timed)}
     (shared,) = [one for one in found if "profile" in one.facts]
     assert (shared.options["actors"], shared.options["ratio"], shared.op) == (1, "kept", "rate")
-
-
-@NEEDED
-def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
-    path = write_workload(tmp_path, "Nowhere-v9")
-    assert cli.main(["profile", "--workload", str(path), "--results", str(tmp_path)]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: gymnasium knows no environment 'Nowhere-v9'")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["profile", "--workload", "cartpol_dqn"], "cartpole_dqn"),
-        (["profile", "--workload", "missing.toml"], "missing.toml"),
-        (["profile", "--workload", "cartpole_dqn", "--preset", "quikc"], "quikc"),
-        (["profile"], "--workload"),
-        (["profile", "--workload", "cartpole_dqn", "--only", "env step", "--arrangements"], "leave out --only"),
-        (["profile", "--workload", "cartpole_dqn", "--hidden", "8,0"], "at least 1"),
-        (["profile", "--workload", "cartpole_dqn", "--hidden", "99999"], "at most 65,536"),
-        (["run", "share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
-        (["run", "share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"], "make peers"),
-    ],
-)
-def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "PACKAGES", ())
-    monkeypatch.chdir(tmp_path)
-    try:
-        code = cli.main(words)
-    except SystemExit as stop:  # argparse
-        code = stop.code
-    error = capsys.readouterr().err
-    assert (code, "Traceback" in error) == (2, False)
-    assert said in error
-
-
-def test_a_missing_package_is_one_sentence(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "PACKAGES", ("no_such_package",))
-    assert cli.main(["profile", "--workload", "cartpole_dqn", "--results", str(tmp_path)]) == 2
-    assert "this needs the package no_such_package; install the extra" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -284,9 +238,8 @@ def test_a_machine_that_nobody_described_is_probed_once(tmp_path, monkeypatch):
 
 
 @NEEDED
-@pytest.mark.parametrize("workload", ["pong_dqn", "cartpole_dqn"])
-def test_a_profile_times_both_passes_of_each_layer(workload):
-    loaded = load(workload)
+def test_a_profile_times_both_passes_of_each_layer():
+    loaded = load("pong_dqn")
     world, network = parts.World(loaded, 0, 1 << 20), list_value_layers(loaded)
     for number, group in enumerate(list_layer_cells(loaded, PRESETS["brief"], 1), 1):
         forward, backward, update = (cell for cell in group if cell.options["device"] == "cpu")
@@ -294,8 +247,6 @@ def test_a_profile_times_both_passes_of_each_layer(workload):
         outputs = parts.make(world, vars(forward) | {"batch": 3})(0)[0]
         assert outputs.numel() == 3 * network[number - 1].shape[0] * network[number - 1].places
         gradients = parts.make(world, vars(backward) | {"batch": 3})(0)[0]
-        assert [tuple(each.shape) for each in gradients[:2]] == [
-            network[number - 1].shape,
-            network[number - 1].shape[:1],
-        ]
+        shape = network[number - 1].shape
+        assert [tuple(each.shape) for each in gradients[:2]] == [shape, shape[:1]]
         assert len(gradients) == (2 if number == 1 else 3)  # nothing needs gradients of observations

@@ -21,49 +21,24 @@ KEPT = {
 }
 
 
-def run(code):
-    return run_python("-c", code, folder=DATA).stdout.split()
-
-
-@pytest.mark.parametrize("name", dse.__all__)
-def test_each_name_is_there_and_is_documented(name):
-    value = getattr(dse, name)
-    assert value.__name__ == name
-    assert inspect.getdoc(value)
-    assert f"``{name}``" in face
-    assert name in dir(dse)
-
-
-def test_what_is_promised_is_kept_and_nothing_else_is_there():
+def test_each_name_is_there_documented_and_kept():
     assert KEPT <= set(dse.__all__)
-    with pytest.raises(AttributeError, match="module 'dse' has no attribute 'sovle'"):
+    for name in dse.__all__:
+        value = getattr(dse, name)
+        assert value.__name__ == name and inspect.getdoc(value), name
+        assert f"``{name}``" in face and name in dir(dse), name
+    with pytest.raises(AttributeError, match="'sovle'"):
         dse.sovle  # noqa: B018
-    with pytest.raises(ImportError, match="sovle"):
-        exec("from dse import sovle")
 
 
 def test_importing_it_imports_nothing_of_it():
-    assert run("import sys, dse; print(*(name for name in sys.modules if name.startswith(('dse.', 'numpy'))))") == []
-    assert "dse.solver.problem" in run("import sys, dse; dse.Problem; print(*sys.modules)")
+    code = "import sys, dse; print(*(name for name in sys.modules if name.startswith(('dse.', 'numpy'))));"
+    done = run_python("-c", f"{code} dse.Problem; print(*sys.modules)", folder=DATA).stdout
+    first, second = done.split("\n")[:2]
+    assert first == "" and "dse.solver.problem" in second.split()
 
 
-def test_questions_are_answered_by_their_types():
-    tree, mapping = dse.recommend(1_000_000, 256, machine=MACHINE), dse.recommend_mapping("u200", "hopper_ddpg")
-    split = dse.platform_split("this", "hopper_ddpg", machine=MACHINE)
-    explained = dse.explain_mapping("u200", "hopper_ddpg", {"learner": "gpu"})
-    assert {type(answer) for answer in (tree, mapping, explained, split)} == {dse.Answer}
-    assert tree.choice.label["implementation"] in tree.paste[0]
-    assert mapping.choice.estimate.low <= mapping.choice.estimate.value <= mapping.choice.estimate.high
-    assert explained.others[0].label["learner"] == "gpu"
-    assert dse.recommend_mapping("edge", "pong_dqn", fix={"capacity": 10**8}).choice is None
-    assert (
-        dse.platform_depth("u200", "hopper_ddpg", 0.0).choice.label["depth"] == 0
-    )  # what is chosen there samples none ahead
-    with pytest.raises(dse.RecordError):
-        dse.recommend(1_000_000, 256, machine="nobody")
-
-
-def test_whole_numbers_of_cores_may_be_floats_and_others_are_refused():
+def test_whole_numbers_of_cores_may_be_floats_others_are_refused():
     rate = dse.Estimate(100.0, 100.0, 100.0, dse.Evidence("f", "measured"))
     curves = [dse.RateCurve(name, {1.0: rate, np.float64(2.0): rate, np.int64(3): rate}) for name in ("f_a", "f_l")]
     assert [type(cores) for cores in curves[0].rates] == [int] * 3
@@ -82,18 +57,15 @@ def test_whole_numbers_of_cores_may_be_floats_and_others_are_refused():
 
 def test_results_may_be_named_by_a_string(tmp_path):
     asked = ("u200", "hopper_ddpg")
-    assert dse.recommend_mapping(*asked, results=str(RESULTS)) == dse.recommend_mapping(*asked, results=RESULTS)
     assert dse.platform_split(*asked, results=str(RESULTS)) == dse.platform_split(*asked, results=RESULTS)
     assert dse.read_folder(str(RESULTS), MACHINE) == dse.read_folder(RESULTS, MACHINE)
     with pytest.raises(dse.RecordError, match="no records here"):
         dse.read_folder(str(tmp_path))
-    with pytest.raises(dse.RecordError, match="cannot be read"):
-        dse.read_file(str(tmp_path / "none.jsonl"))
 
 
 def test_cells_that_are_not_there_are_no_model():
     found = dse.read_folder(RESULTS, MACHINE)
-    with pytest.raises(dse.RecordError, match="no timed draw of numba as asked; measure with"):
+    with pytest.raises(dse.RecordError, match="draw of numba"):
         dse.family_and_points(found, "draw", dtype="float16")
     _, plain = dse.family_and_points(found, "draw", layout="plain")
     assert plain

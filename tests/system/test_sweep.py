@@ -1,10 +1,8 @@
 """The sweep: what it writes, how it goes on after SIGKILL, and what it says when it cannot."""
 
-import itertools
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -18,12 +16,11 @@ from benchmarks import __main__ as cli
 from benchmarks import sweep, topic
 from benchmarks.cases import Case, WrongAnswerError
 from benchmarks.clock import clock_of
-from benchmarks.nodes import make_topic
 from benchmarks.timing import Timing
 from dse.platforms import fingerprint
 from dse.records import read_file
 from tests.committed import ROOT
-from tests.system.test_advice import parsers
+from tests.parallel_runs import until
 
 AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
 
@@ -50,7 +47,7 @@ def file_of(results, name="smoke-custom"):
     return results / fingerprint()["key"] / f"{name}.jsonl"
 
 
-def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys, monkeypatch):
+def test_every_cell_is_a_record_and_a_second_run_times_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["benchmarks/__main__.py", "sweep"])
     assert cli.main(arguments(tmp_path, "--json")) == 0
     first = json.loads(capsys.readouterr().out)
@@ -73,7 +70,7 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert read_file(file_of(tmp_path)) == found
 
 
-def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, monkeypatch, capsys):
+def test_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, monkeypatch, capsys):
     looks = []
 
     class Watching:
@@ -90,37 +87,24 @@ def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, mo
     assert cli.main([*arguments(tmp_path), "--json"]) == 0
     found = read_file(file_of(tmp_path))
     assert found[0].primitive == "sentinel"
-    assert (
-        len(looks)
-        == sum(one.primitive == "sentinel" for one in found)
-        == json.loads(capsys.readouterr().out)["aa_pairs"]
-    )
+    pairs = json.loads(capsys.readouterr().out)["aa_pairs"]
+    assert len(looks) == sum(record.primitive == "sentinel" for record in found) == pairs
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path, times):
-    chance = random.Random(1)
+def test_a_sweep_killed_at_any_moment_loses_and_repeats_nothing(tmp_path):
     command = [sys.executable, "-c", ALONE, *arguments(tmp_path)]
     path = file_of(tmp_path)
-    kept = []
-    for _ in range(times):
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        size = path.stat().st_size if path.exists() else 0
-        while process.poll() is None and (not path.exists() or path.stat().st_size <= size):
-            time.sleep(0.002)
-        time.sleep(chance.random() * 0.5)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        lines = path.read_bytes().rpartition(b"\n")[0].splitlines()
-        assert lines[: len(kept)] == kept
-        kept = lines
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: process.poll() is not None or (path.exists() and path.stat().st_size))
+    time.sleep(random.Random(1).random() * 0.5)
+    process.kill()
+    process.wait()
+    kept = path.read_bytes().rpartition(b"\n")[0].splitlines()
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    found = read_file(path)
     assert path.read_bytes().splitlines()[: len(kept)] == kept
-    counted = Counter(record.cell for record in found if record.primitive == "sum_tree")
-    assert len(counted) == 24
-    assert set(counted.values()) == {1}
+    counted = Counter(record.cell for record in read_file(path) if record.primitive == "sum_tree")
+    assert (len(counted), set(counted.values())) == (24, {1})
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
@@ -131,29 +115,13 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     command = [sys.executable, "-c", code, *arguments(tmp_path, "--budget", "0.2", "--anyway")]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     path = file_of(tmp_path)
-    while process.poll() is None and not (path.exists() and path.stat().st_size):
-        time.sleep(0.01)
+    until(lambda: process.poll() is not None or (path.exists() and path.stat().st_size))
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
     assert "every finished cell is kept" in said
     assert "Traceback" not in said
     assert read_file(path)
-
-
-@pytest.mark.parametrize(
-    ("words", "cells", "swept"),  # of 64 cells an option and dtype, of 32 where two threads would do what one does
-    [
-        (["numba"], 64, {("numba", "{}")}),
-        (["numpy"], 256, {("numpy", "{}"), ("numpy", "{'aligned': False}"), ("numpy", "{'padding': 'full'}")}),
-        (["numba", "--options", "validate=False"], 64, {("numba", "{'validate': False}")}),
-    ],
-)
-def test_a_named_tree_is_swept_with_its_own_variants_alone(words, cells, swept):
-    axes = "--capacities 2e5 --batches 1,128 --fanouts 4,8,16,32 --threads 1,2 --ops draw,update,insert,step".split()
-    asked = [case for group in make_topic("sweep", ["--contestants", *words, *axes]).cells() for case in group]
-    assert {(case.contestant, repr(case.options)) for case in asked} == swept
-    assert len(asked) == cells
 
 
 def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
@@ -169,55 +137,52 @@ def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
     assert all("filling it takes about 120 s" in record.reason for record in read_file(file_of(tmp_path, "lists")))
 
 
-@pytest.mark.parametrize("fault", [TypeError, AttributeError, IndexError, KeyError, ZeroDivisionError, AssertionError])
-def test_a_fault_of_the_code_fails_the_cell_and_the_run_and_loses_no_other(fault, tmp_path, capsys, monkeypatch):
+FAULTS = (TypeError, AttributeError, IndexError, KeyError, ZeroDivisionError, AssertionError, WrongAnswerError)
+REFUSALS = (ValueError, RuntimeError, NotImplementedError, MemoryError)
+
+
+def raise_by_batch(monkeypatch, errors):
+    """Let cells of the batch 1 + n raise the n-th of these errors, and be timed beyond."""
     prepare = sweep.prepare
 
-    def faulty(case, *words):
-        if (case.contestant, case.op) == ("cumsum", "draw"):
-            raise fault("a mistake of ours")
+    def raising(case, *words):
+        if case.batch <= len(errors):
+            raise errors[case.batch - 1](f"that of {case.batch}")
         return prepare(case, *words)
 
-    monkeypatch.setattr(sweep, "prepare", faulty)
-    few = ["--capacities", "50", "--batches", "4", "--json"]
-    for _ in range(2):  # found done, it fails the run all the same
+    monkeypatch.setattr(sweep, "prepare", raising)
+
+
+def test_a_fault_fails_its_cell_and_the_run_and_a_refusal_skips(tmp_path, capsys, monkeypatch):
+    errors = (*FAULTS, *REFUSALS)
+    raise_by_batch(monkeypatch, errors)
+    few = "--contestants numpy --capacities 50 --ops draw --json --batches 12,1,2,3,4,5,6,7,8,9,10,11".split()
+    for _ in range(2):  # found done, a fault fails the run all the same
         assert cli.main([*arguments(tmp_path), *few]) == 1
         said = capsys.readouterr()
-        assert json.loads(said.out)["cells"] == 4
-        assert said.err.splitlines()[-1].startswith(f"error: 1 cell failed, such as cumsum draw, {fault.__name__}: ")
-    statuses = Counter((r.contestant, r.op, r.status) for r in read_file(file_of(tmp_path)) if r.median_seconds is None)
-    assert statuses == {("cumsum", "draw", "failed"): 1}
-    assert sum(r.primitive == "sum_tree" for r in read_file(file_of(tmp_path))) == 4
+        assert json.loads(said.out)["cells"] == 12
+        assert said.err.splitlines()[-1].startswith(f"error: {len(FAULTS)} cells failed, such as numpy draw, ")
+    found = {record.batch: record for record in read_file(file_of(tmp_path)) if record.primitive == "sum_tree"}
+    assert {batch: record.status for batch, record in found.items() if batch < 12} == {
+        batch: "failed" if error in FAULTS else "skipped" for batch, error in enumerate(errors, 1)
+    }
+    assert found[12].seconds > 0 and all(f"that of {batch}" in found[batch].reason for batch in range(1, 12))
 
 
-@pytest.mark.parametrize("refusal", [ValueError, RuntimeError, NotImplementedError, MemoryError])
-def test_a_configuration_that_an_implementation_refuses_is_skipped_and_fails_nothing(refusal, tmp_path, monkeypatch):
-    prepare = sweep.prepare
-
-    def refusing(case, *words):
-        if case.op == "draw":
-            raise refusal("not here")
-        return prepare(case, *words)
-
-    monkeypatch.setattr(sweep, "prepare", refusing)
-    assert cli.main([*arguments(tmp_path), "--capacities", "50"]) == 0
-    found = read_file(file_of(tmp_path))
-    assert {(one.status, one.reason) for one in found if one.op == "draw"} == {("skipped", "not here")}
-    monkeypatch.undo()
-
-
-def test_a_run_without_a_time_is_no_success_and_says_why(tmp_path, capsys, monkeypatch):
-    def refusing(case, *words):
-        raise RuntimeError("'numpy' needs the module 'numpy', which is not installed")
-
-    monkeypatch.setattr(sweep, "prepare", refusing)
+@pytest.mark.parametrize(
+    ("error", "batches", "code"), [(WrongAnswerError, "1", 1), (ValueError, "1", 2), (ValueError, "1,2", 0)]
+)
+def test_a_run_without_a_time_is_no_success_and_says_why(error, batches, code, tmp_path, capsys, monkeypatch):
+    raise_by_batch(monkeypatch, [error])
+    few = ["--contestants", "numpy", "--capacities", "50", "--batches", batches]
     for more in ([], ["--json"]):
-        assert cli.main([*arguments(tmp_path), "--capacities", "50", *more]) == 2
-        assert "'numpy', which is not installed" in capsys.readouterr().err.splitlines()[-1]
-    assert len(read_file(file_of(tmp_path))) == 8  # each refusal once
+        assert cli.main([*arguments(tmp_path), *few, *more]) == code
+        assert ("that of 1" in capsys.readouterr().err) == (code > 0)
+    untimed = [record for record in read_file(file_of(tmp_path)) if record.median_seconds is None]
+    assert len(untimed) == 2  # of a draw and an update, each once
 
 
-def test_a_cell_too_long_for_a_budget_is_measured_with_a_longer_one_and_then_kept(tmp_path, capsys, monkeypatch):
+def test_a_cell_too_long_for_a_budget_is_measured_with_another(tmp_path, capsys, monkeypatch):
     asked = [*arguments(tmp_path), "--contestants", "numpy", "--capacities", "50", "--batches", "4", "--json"]
     monkeypatch.setattr(sweep, "_call_seconds", lambda ready, longest: 0.01)
     told = []
@@ -228,16 +193,7 @@ def test_a_cell_too_long_for_a_budget_is_measured_with_a_longer_one_and_then_kep
     assert told == [(2, 0, 2), (0, 0, 0), (0, 2, 0)]
 
 
-def test_a_wrong_answer_fails_the_run(tmp_path, capsys, monkeypatch):
-    def lying(case, *words):
-        raise WrongAnswerError("4 of 4 answers are not the oracle's")
-
-    monkeypatch.setattr(sweep, "prepare", lying)
-    assert cli.main([*arguments(tmp_path), "--capacities", "50"]) == 1
-    assert "8 cells failed, such as numpy draw, 4 of 4 answers are not the oracle's; see " in capsys.readouterr().err
-
-
-def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin():
+def test_the_twin_of_a_cell_is_another_tree_and_is_timed_last():
     cases = [Case(name, "draw", 50, 4) for name in ("numpy", "cumsum", "flat")]
     seen = []
 
@@ -261,111 +217,6 @@ def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin(
     assert seen[3].case == seen[0].case
 
 
-def test_whether_a_call_is_too_long_is_told_by_when_the_device_has_finished():
+def test_a_call_is_as_long_as_the_device_works():
     late = SimpleNamespace(call=lambda turn: None, tree=SimpleNamespace(synchronize=lambda: time.sleep(0.005)))
     assert sweep._call_seconds(late, 1e-3) >= 0.005
-
-
-def test_what_is_there_can_be_listed_and_exported(tmp_path, capsys):
-    pytest.importorskip("pandas", reason="tables need pandas")
-    cli.main(arguments(tmp_path, "--json"))
-    capsys.readouterr()
-    assert cli.main(["list", "--results", str(tmp_path), "--export", str(tmp_path / "all.csv")]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0].split() == ["machine", "cpu", "primitive", "contestant", "op", "status", "cells"]
-    assert len((tmp_path / "all.csv").read_text().splitlines()) == 1 + len(read_file(file_of(tmp_path)))
-    assert cli.main(["list", "--results", str(tmp_path), "--json"]) == 0
-    assert sum(row["cells"] for row in json.loads(capsys.readouterr().out)) == 36
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["sweep", "--preset", "quikc"], "quikc"),
-        (["sweep", "--capacities", "many"], "many"),
-        (["sweep", "--ops", "steal"], "no op 'steal'; there are sample"),
-        (["sweep", "--fanotus", "3"], "--fanotus"),
-        (["list", "--results", "nowhere"], "no records here; measure with"),
-        (["forget"], "forget"),
-    ],
-)
-def test_mistakes_are_one_sentence_and_not_exit_0(words, said, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    try:
-        code = cli.main(words)
-    except SystemExit as stop:  # argparse
-        code = stop.code
-    error = capsys.readouterr().err
-    assert code == 2
-    assert said in error
-    assert "Traceback" not in error
-
-
-@pytest.mark.parametrize("options", ["nosuch=1", "padding=full,nosuch=1", "fanout=4"])
-def test_an_option_that_no_tree_of_the_sweep_has_is_refused_before_anything_is_measured(options, tmp_path, capsys):
-    assert cli.main([*arguments(tmp_path), "--options", "propagate=delta", "--options", options]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert options.rpartition(",")[2].partition("=")[0] in error
-    assert "propagate of numpy" in error  # of the chosen trees, those that have it
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_option_that_some_trees_have_is_measured_there_and_a_line_says_why_not_elsewhere(tmp_path, capsys):
-    asked = ["--options", "padding=full", "--options", "validate=False", "--capacities", "50", "--batches", "4"]
-    assert cli.main([*arguments(tmp_path), *asked]) == 0
-    (told,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped "))
-    count = sum(one.status == "skipped" for one in read_file(file_of(tmp_path)))
-    assert told.startswith(f"skipped {count} cells: 'cumsum' has no option 'padding'")
-
-
-def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert cli.main(arguments(tmp_path / "file")) == 2
-    assert capsys.readouterr().err.count("cannot be written") == 1
-
-
-UNBOUNDED = {
-    "sweep --fanouts 1": "K is at least 2, not 1",
-    "sweep --capacities 10,0": "N is at least 1, not 0",
-    "sweep --batches 0": "B is at least 1",
-    "sweep --threads -1": "threads is at least 1, not -1",
-    "sweep --dtypes float16": "no dtype 'float16'; there are float32, float64",
-    "sweep --budget nan": "from 0 on",
-    "run replay --batch 0": "batch is at least 1, not 0",
-    "peers --batches 0": "B is at least 1, not 0",
-    "run learning --depths -1": "D is at least 0, not -1",
-    "run learning --seeds 10,011": "write 10011",
-    "sweep --seed -1": "seed is at least 0, not -1",
-    "sweep --capacities 1,000,000": "write 1000000",
-    "sweep --batches 32,1,024": "write 1024",
-    "run arrangements --long --steps 0": "steps is at least 1, not 0",
-    "run loops --rounds 0": "rounds is at least 1, not 0",
-    "compare HEAD HEAD --threshold nan": "from 0 on",
-    "compare HEAD HEAD --detect -1": "from 0 on",
-    "compare HEAD HEAD --fanouts 1": "K is at least 2, not 1",
-    "sweep --budget inf": "from 0 on",
-    "sweep --batches 64,64": "64 is given twice",
-    "sweep --capacities 1e4,10000": "10000 is given twice",
-    "sweep --contestants numpy,": "a value of 'numpy,' is empty",
-    "sweep --options layout": "each KEY once, not 'layout'",
-    "sweep --options layout=plain,layout=prefix": "each KEY once",
-    "peers --contestants NUMBA": "did you mean 'numba'?",
-}
-
-
-def test_a_list_of_any_command_refuses_what_is_unknown_and_empty(capsys):
-    every = [(parser, action) for _, parser in parsers() for action in parser._actions]
-    lists = [(parser, one.option_strings[0]) for parser, one in every if "list of" in getattr(one.type, "__name__", "")]
-    assert {"--contestants", "--only", "--strategies", "--buffers", "--hosts", "--batches"} <= {one for _, one in lists}
-    known = [one for one in lists if one[1] not in ("--workload", "--workloads", "--python")]  # which may be files
-    for (parser, option), value in itertools.product(known, ("nonesuch", "")):
-        with pytest.raises(SystemExit):
-            parser.parse_args([option, value])
-        assert re.search(f"argument {option}: .*{value!r}", capsys.readouterr().err), parser.prog
-
-
-@pytest.mark.parametrize("command", UNBOUNDED)
-def test_an_axis_out_of_bounds_is_refused_at_once(capsys, command):
-    with pytest.raises(SystemExit):
-        cli.main(command.split())
-    assert UNBOUNDED[command] in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """The topic loops: they take turns, what is wrong with one is a sentence, and one run is compared."""
 
-import contextlib
 import datetime
 import json
 import sys
@@ -59,7 +58,7 @@ def test_ours_has_the_network_and_takes_one_gradient_step_a_step():
     loop.close()
 
 
-def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkeypatch):
+def test_a_block_is_of_whole_turns_timed_by_environment_steps(monkeypatch):
     clock = SimpleNamespace(now=0.0, cpu=0.0)
     fake = SimpleNamespace(perf_counter=lambda: clock.now, process_time=lambda: clock.cpu)
     monkeypatch.setattr(worker, "time", fake)
@@ -110,8 +109,7 @@ def test_what_is_wrong_with_a_loop_is_told(measure):
 
 
 def test_a_run_measures_all_anew_and_stands_alone(measure, tmp_path, monkeypatch):
-    first, *_ = measure("naive,slow").out.splitlines()
-    assert first.startswith("naive") and "slow's (uniform" in first
+    assert "slow" in measure("naive,slow").out
     later = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)).isoformat()
     monkeypatch.setattr(command.platforms, "now", lambda: later)
     assert "slow" not in measure("naive").out
@@ -129,24 +127,6 @@ def test_loops_of_a_batch_are_compared(measure):
         assert round(frames[f"naive (B = {batch})"]) == batch
     kept = read_file(found["file"])
     assert len({(record.batch, record.options["identity"]) for record in kept}) == 2
-
-
-@pytest.mark.parametrize(("batches", "facts"), [("0", "1"), ("8,50001", "--batches 50000 50001")])
-def test_batches_that_cannot_be_are_refused(capsys, batches, facts):
-    with contextlib.suppress(SystemExit):
-        assert cli.main([*COMMAND, "--batches", batches]) == 2
-    said = capsys.readouterr().err
-    assert all(fact in said for fact in facts.split())
-
-
-def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
-    python = tmp_path / "none"
-    words = [*COMMAND, "--python", str(python), "--results", str(tmp_path), "--contestants", "tianshou,sbx"]
-    assert cli.main(words) == 2
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("not timed")]
-    labels = {line.partition(":")[0].partition(", ")[2] for line in said}
-    assert labels == {"tianshou", "tianshou (8 environments)", "sbx (uniform)"}
-    assert all(str(python) in line and "make peers" in line for line in said)
 
 
 @pytest.fixture

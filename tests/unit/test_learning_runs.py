@@ -111,7 +111,7 @@ def test_copies_have_the_four_figures_that_a_hand_computes():
         ([0.5] * 4, True, "not testable here"),
     ],
 )
-def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, solved, verdict, found):
+def test_copies_are_sooner_if_the_whole_interval_of_ratios_is(factors, solved, verdict, found):
     runs = []
     for seed, factor in enumerate(factors):
         seconds = 60.0 * (seed + 1)
@@ -129,7 +129,7 @@ def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, s
     ("model", "sac", "verdict"),
     [(1, 2, "confirmed"), (2, 1, "refuted"), (2, 2, "not testable here"), (None, 1, "refuted")],
 )
-def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, verdict, found):
+def test_model_rollouts_are_judged_by_steps_beside_sac(model, sac, verdict, found):
     """Solved at the n-th evaluation, None: never."""
 
     def curve(solved):
@@ -175,7 +175,7 @@ def test_batches_ahead_are_judged_by_both_algorithms(found):
     assert judge_depths(1, 0) == ["not testable here"] * 2  # what holds for a single algorithm is not confirmed
 
 
-def test_a_seed_that_is_not_solved_counts_as_beyond_its_last_evaluation():
+def test_an_unsolved_seed_counts_as_beyond_its_last_evaluation():
     runs = [run(APART, seed, 0.002, [480.0] if seed < 2 else [9.0, 8.0, 7.0]) for seed in range(LEAST_SEEDS)]
     metrics = metrics_of(runs)[APART]
     assert metrics["learning_efficiency"][4] == (5000, True)
@@ -236,7 +236,7 @@ def steps_of(factors):
     return found + [step(batch * 1e-6 / 2 / factor, batch, 2, period, average=0.0) for (batch, period), factor in pairs]
 
 
-def test_factors_of_learners_alone_judge_what_the_dissertation_says_of_them(found):
+def test_factors_of_learners_alone_judge_the_dissertation(found):
     def judged(factors):
         names = ("factor_near_one", "factor_rises", "eq_5_6_is_met")
         return [judge_one(f"zhang2022.{name}", steps_of(factors), found).verdict for name in names]
