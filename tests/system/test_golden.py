@@ -61,8 +61,3 @@ def test_every_command_has_a_file_of_answers(kept):
 def test_each_changed_fact_is_listed(change, seen):
     kept = {"choice": {"device": "cpu"}, "value": {"rate": 1.0}, "remedy": {"sentence": ["--free", "--platform"]}}
     assert len(list(golden.compare(kept | {"code": 0}, kept | {"code": 0} | change, "question"))) == seen
-
-
-def test_a_sentence_is_reduced_to_names_and_numbers():
-    found = "no platform 'u20'; there are edge, u200, or ask with: python -m dse platform probe --anyway, in 1,000 s"
-    assert golden.list_names(found) == ["--anyway", "1000", "dse platform probe", "edge", "u20", "u200"]

@@ -1,38 +1,46 @@
-"""Facts of answers about mappings: that they are right, add up, fit in a screen, and can be run as they say.
+"""Commands and their answers about mappings: what can be run as they say, files, streams, and any question at all."""
 
-What each command answers is kept (``tests/golden.py``).
-"""
-
+import argparse
 import dataclasses
 import itertools
 import json
 import operator
+import os
+import resource
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from dse.__main__ import main
+from dse import __main__ as cli
+from dse import platforms
+from dse.__main__ import _parser, main
 from dse.answers import emit
-from dse.answers.mapping_answer import explained_answer, mapping_answer
+from dse.answers.mapping_answer import mapping_answer
 from dse.answers.printer import write
 from dse.mapping.answer import MappingAnswer
 from dse.mapping.processes import runs_of
 from dse.mapping.question import MappingQuestion, answer_question, ask, find_mapping, tables
 from dse.mapping.what_if import with_changes
-from dse.mapping.why_not import SHARE
-from dse.platforms import PlatformError
+from dse.platforms import PlatformError, probe
 from dse.platforms import load as load_platform
 from dse.platforms.files import to_toml
-from dse.solver.problem import PARTS, ProblemError
+from dse.solver.problem import ProblemError
 from dse.times.door import Times
+from impls.cores import count_allowed
+from impls.training import __main__ as training
 from impls.training import load, timed_names
 from impls.training.__main__ import _parser as training_parser
-from tests.committed import RESULTS
+from tests import golden
+from tests.committed import DATA, RESULTS, ROOT
 from tests.matrix import matrix, slow
-from tests.solver_cases import explain_mapping
-from tests.system.test_tree_answers import printed
+from tests.nursery import run_python
+from tests.system.test_laws import printed
+from tests.system.test_probe import FOUND, SAMPLES
 from tests.unit.test_answers import check_screens
 from tests.unit.test_options import several
 
@@ -41,89 +49,7 @@ PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for 
 ASKED = "python -m dse recommend --platform this --workload grid"
 
 
-def find_note(given, kind):
-    """The values of the one note of a kind."""
-    (values,) = (note.values for note in given.notes if note.kind == kind)
-    return values
-
-
 # The whole answer
-
-
-@pytest.mark.parametrize("platform", ["u200", "h200", "edge", HERE])
-@pytest.mark.parametrize("name", ["hopper_ddpg", slow("hopper_sac")])
-def test_an_answer_adds_up(platform, name):
-    given = find_mapping(platform, name)
-    assert isinstance(given, MappingAnswer)
-    assert 0 < given.low <= given.value <= given.high
-    assert given.value == given.hz <= given.choice.more["actor_hz"] * (1 + 1e-12)
-    assert given.value <= given.choice.more["bound"] * (1 + 1e-12)
-    assert given.choice.more["distance"] == pytest.approx(1 - given.value / given.choice.more["bound"])
-    assert given.choice.more["cores"] <= given.choice.more["cores_there"]
-    assert [part.label["part"] for part in given.parts] == list(PARTS)
-    assert all(part.estimate.low <= part.estimate.value <= part.estimate.high for part in given.parts)
-    most = given.made.best.value if given.made.best else given.value
-    assert all(tie.value >= most / 2 for tie in given.made.ties)
-    assert given.value >= 0.8 * most
-    assert {one.id for one in given.sources} >= {part.estimate.rests_on.id for part in given.parts}
-    assert max(part.estimate.value for part in given.parts) <= 1 / given.hz * (1 + 1e-12)
-    plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
-    assert plain["question"]["platform"] == given.question["platform"]
-    assert plain["choice"]["hz"] == given.hz
-
-
-def cores_of(given):
-    """The cores that are used, and those there are."""
-    return given.choice.more["cores"], given.choice.more["cores_there"]
-
-
-@pytest.mark.slow
-def test_fixing_what_was_chosen_changes_nothing_and_anything_else_never_helps():
-    free = find_mapping("h200", "hopper_ddpg")
-    chosen = {part.label["part"]: part.label["device"] for part in free.parts if part.label["part"] != "actors"}
-    assert find_mapping("h200", "hopper_ddpg", fix=chosen).value == free.value
-    for key, other in (("learner", "cpu"), ("storage", "gpu"), ("fanout", 2), ("arrangement", "serial")):
-        fixed = find_mapping("h200", "hopper_ddpg", fix={key: other})
-        assert fixed.value <= free.value / 0.99
-    free, without = (find_mapping("h200", "pong_dqn", exclude=excluded) for excluded in ((), ["gpu"]))
-    assert "gpu" not in {part.label["device"] for part in without.parts}
-    assert without.value < free.value
-
-
-def records_hz(batch, *question):
-    given = find_mapping(*question, fix={"batch": batch}, epsilon=0.0)
-    return batch * given.value
-
-
-def tried_of(found):
-    """The batches that a note on B says were tried."""
-    return [int(batch.replace(",", "")) for batch in found["shares"]]
-
-
-@pytest.mark.parametrize("question", [(HERE, "hopper_ddpg"), slow(("h200", "pong_dqn")), slow(("edge", "hopper_sac"))])
-def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
-    free = find_mapping(*question, free=["batch"])
-    found = find_note(free, "batch_at_knee")
-    batches = tried_of(found)
-    rates = {batch: records_hz(batch, *question) for batch in batches}
-    assert free.question["batch"] == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
-    assert free.question["batch"] < max(batches)
-    assert free.question["batch"] // 2 in batches  # the next smaller one was asked for, and is too slow
-    assert found["batch"] == free.question["batch"]
-    assert found["least_share"] == SHARE
-    assert found["largest"] == max(batches)
-    assert [*found["shares"].values()] == pytest.approx([rates[batch] / max(rates.values()) for batch in batches])
-    assert find_note(free, "worth_of_records") == {}  # what a record is worth is left out
-
-
-def test_a_batch_is_not_the_largest_because_it_is_the_largest():
-    """Records trained rise with B up to the largest that the workload allows: then its own batch stays."""
-    free = find_mapping("h200", "cartpole_dqn", free=["batch"])
-    assert free.question["batch"] == load("cartpole_dqn").learner.batch
-    found = find_note(free, "batch_still_rising")
-    assert found["batch"] == free.question["batch"]
-    assert found["largest"] == max(tried_of(found))
-    assert list(found["shares"].values())[-1] == 1.0
 
 
 def test_drawing_ahead_helps_where_parts_overlap():
@@ -137,31 +63,18 @@ def test_drawing_ahead_helps_where_parts_overlap():
     assert ahead.choice.more["depth"] > 0
 
 
-def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
+def test_a_question_is_checked_also_where_it_is_changed():
     question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
-    assert question.fix == {"batch": 1000}
-    assert question.workload.learner.batch == 1000
-    same = find_mapping("u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"])
-    assert mapping_answer(answer_question(question)) == mapping_answer(same)
+    assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
     more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
-    assert more.fix == {"batch": 1000, "fanout": 8}
-    assert more.workload.learner.batch == 1000
-    with pytest.raises(ProblemError, match="presampled is both fixed and free"):
+    assert (more.fix, more.workload.learner.batch) == ({"batch": 1000, "fanout": 8}, 1000)
+    with pytest.raises(ProblemError, match="presampled"):
         dataclasses.replace(question, fix={"presampled": 1})
-    with pytest.raises(ProblemError, match="no device 'tpu' to exclude"):
+    with pytest.raises(ProblemError, match="'tpu'"):
         MappingQuestion(question.platform, question.workload, exclude=["tpu"])
 
 
 # What does not fit, what loses, what if
-
-
-def test_too_few_cores_are_told():
-    machine, away = with_changes(load_platform("u200"), {"cpu.cores": 2}), ("gpu", "fpga")
-    given = find_mapping(machine, "hopper_ddpg", fix={"arrangement": "pipelined"}, exclude=away)
-    assert given.repairs == ({"cpu.cores": (2.0, 3.0)},)
-    asked = find_mapping(HERE, "hopper_ddpg", fix={"arrangement": "pipelined"})  # a machine that runs it
-    assert cores_of(asked) == (3.0, 2.0)
-    assert cores_of(find_mapping(HERE, "hopper_ddpg", fix={"batch": 512})) <= (2.0, 2.0)  # unasked none share cores
 
 
 def test_processes_that_share_cores_are_not_tried_unasked():
@@ -170,13 +83,6 @@ def test_processes_that_share_cores_are_not_tried_unasked():
     assert {run.actors for run in runs_of(parts, "apart")} == {1} and not list(runs_of(parts, "pipelined"))
     asked = dataclasses.replace(parts, constraints={"actors": 3})
     assert {run.actors for run in runs_of(asked, "apart")} == {3}
-
-
-def test_what_is_faster_within_patience_is_told_so():
-    given = explain_mapping("u200", "hopper_ddpg", {"actors": 8}, fix={"update_interval": 8}, epsilon=0.5)
-    assert given.loss < 0
-    assert explained_answer(given).choice.more["gain"] == -given.loss
-    assert given.verdict.startswith("ties")
 
 
 def test_a_changed_platform_reads_units_and_nothing_else_changes():
@@ -196,52 +102,38 @@ def test_a_changed_platform_reads_units_and_nothing_else_changes():
 
 
 def test_cores_bring_their_share_of_what_is_stated_of_all():
-    before = load_platform("u200").device("cpu")
-    twice = with_changes(load_platform("u200"), {"cpu.cores": 56}).device("cpu")
+    """S15: twice the cores at the same watts would make steps/J free."""
+    u200 = load_platform("u200")
+    before, twice = u200.device("cpu"), with_changes(u200, {"cpu.cores": 56}).device("cpu")
     assert twice.threads.value == 2 * before.threads.value
     assert twice.peak_fp32_ops_per_s.value == 2 * before.peak_fp32_ops_per_s.value
+    assert twice.power_watts.value == 2 * before.power_watts.value
     assert twice.memory == before.memory
-    both = with_changes(load_platform("u200"), {"cpu.peak_fp32_tops": 5, "cpu.cores": 56}).device("cpu")
-    assert both.peak_fp32_ops_per_s.value == 5e12
-    gpu = with_changes(load_platform("u200"), {"gpu.multiprocessors": 60}).device("gpu")
+    both = with_changes(u200, {"cpu.peak_fp32_tops": 5, "cpu.cores": 56, "cpu.power_watts": 300}).device("cpu")
+    assert (both.peak_fp32_ops_per_s.value, both.power_watts.value) == (5e12, 300)
+    gpu = with_changes(u200, {"gpu.multiprocessors": 60}).device("gpu")
     assert gpu.peak_fp32_ops_per_s.value == pytest.approx(2 * 12.15e12)
-
-
-def test_watts_grow_with_cores_since_they_are_the_limit_of_the_whole_device():
-    """S15: twice the cores at the same watts would make steps/J free."""
-    before = load_platform("u200")
-    twice = with_changes(before, {"cpu.cores": 56})
-    assert twice.device("cpu").power_watts.value == 2 * before.device("cpu").power_watts.value
-    both = with_changes(before, {"cpu.cores": 56, "cpu.power_watts": 300})
-    assert both.device("cpu").power_watts.value == 300
-    few, many = (find_mapping(one, "hopper_ddpg", "per_watt", epsilon=0.0) for one in (before, twice))
-    assert (many.choice.more["watts"] > few.choice.more["watts"]) == ("cpu" in many.choice.more["devices"])
-    assert find_note(many, "watts_are_limits") == {}
 
 
 @pytest.mark.parametrize(
     "platform, change",
     [
-        slow("h200", {"gpu.memory_gb": 96}),
-        slow("h200", {"cpu-gpu.beta_gb_per_s": 60}),
-        slow("h200", {"gpu.peak_fp32_tops": 100}),
-        slow("h200", {"gpu.launch_us": 1}),
-        slow("h200", {"gpu.multiprocessors": 264}),
         ("u200", {"cpu.cores": 30}),
-        slow("u200", {"cpu.cores": 56}),
-        ("edge", {"cpu.cores": 6}),
+        slow("h200", {"gpu.memory_gb": 96}),
+        slow("h200", {"cpu-gpu.beta_gb_per_s": 60, "gpu.peak_fp32_tops": 100}),
+        slow("h200", {"gpu.launch_us": 1, "gpu.multiprocessors": 264}),
         slow("edge", {"cpu.cores": 8}),
     ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_more_of_anything_never_hurts(platform, change):
     base = load_platform(platform)
-    more = with_changes(base, change)
-    for name, wishes in (("hopper_ddpg", {}), ("hopper_ddpg", {"learner": "cpu", "learner_threads": 1})):
-        before, after = (find_mapping(machine, name, fix=wishes) for machine in (base, more))
-        assert after.value >= before.value * 0.99, (name, wishes)
+    for wishes in ({}, {"learner": "cpu", "learner_threads": 1}):
+        before, after = (find_mapping(one, "hopper_ddpg", fix=wishes) for one in (base, with_changes(base, change)))
+        assert after.value >= before.value * 0.99, wishes
 
 
-def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
+def test_parts_that_slow_each_other_are_shown_as_slow():
     """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
     torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
     fix = {"arrangement": "apart", "learners": 1, **torch}
@@ -319,10 +211,11 @@ def answered(capsys, *words):
 
 
 @pytest.mark.parametrize("platform", ["u200", "three GPUs", str(HERE)])
-def test_no_row_of_a_front_beats_another_and_words_ask_for_each(capsys, tmp_path, platform):
+def test_no_row_of_a_front_beats_another(capsys, tmp_path, platform):
     is_known, asked = platform != str(HERE), ["recommend", "--workload", "hopper_ddpg", "--platform", platform]
     if platform == "three GPUs":
         asked[-1] = str(tmp_path / "platform.toml")
+        asked[2] = "pong_dqn"  # which learns on GPUs
         Path(asked[-1]).write_text(to_toml(several("h200", "gpu", 3)))
     exact, plain = (answered(capsys, *asked, "--front", *more) for more in (("--epsilon", "0"), ()))
     rows, kinds = exact["rows"], {note["kind"] for note in plain["notes"]}
@@ -344,14 +237,17 @@ def test_no_row_of_a_front_beats_another_and_words_ask_for_each(capsys, tmp_path
     for row in rows:
         again = answered(capsys, *asked, *shlex.split(row["ask_by"]))
         assert [again["choice"][key] for key in SHOWN] == [row[key] for key in SHOWN]
+        unused = {"gpu", "gpu1", "gpu2"} - {*again["choice"]["devices"]}
+        is_on_gpu = platform == "three GPUs" and row["learner"].startswith("gpu")
+        assert not is_on_gpu or all(f"--exclude {name}" in row["ask_by"] for name in unused)
         assert sum(sent["bytes"] for sent in again["rows"] if "sent" in sent) == pytest.approx(row["bytes"], rel=1e-12)
         assert row["ask_by"] in table
 
 
-@pytest.mark.parametrize("more", ["--objective per_watt", "--free batch", "--free environments", "--emit toml"])
-def test_a_front_refuses_what_makes_no_sense_with_it(capsys, more):
-    assert main(["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--front", *more.split()]) == 2
-    assert more.split()[1] in capsys.readouterr().err
+def test_a_front_refuses_what_makes_no_sense_with_it(capsys):
+    for more in ("--objective per_watt", "--free batch", "--free environments", "--emit toml"):
+        assert main(["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--front", *more.split()]) == 2
+        assert more.split()[1] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -363,7 +259,7 @@ def test_a_front_refuses_what_makes_no_sense_with_it(capsys, more):
         slow(("--platform", "u200", "--workload", "hopper_ddpg", "--fix", "sampling=gpu", "--fix", "updating=cpu")),
     ],
 )
-def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, system):
+def test_the_file_of_a_mapping_says_what_the_answer_says(capsys, system):
     file, whole = (printed(capsys, "recommend", *system, *more) for more in (("--emit", "toml"), ("--json",)))
     given = tomllib.loads(file)
     assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in file
@@ -378,3 +274,199 @@ def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, s
     for part in parts:
         details = {"implementation" if key == "contestant" else key: one for key, one in part["details"].items()}
         assert given[part["part"]].items() >= (details | {"device": part["device"]}).items()
+
+
+PROBED = str(RESULTS / "d7dae63b89" / "platform.toml")
+ASK = ["recommend", "--platform", PROBED, "--workload", "hopper_ddpg"]
+
+
+def told(capsys, *arguments):
+    """The exit code, what is printed, and what is on the error stream."""
+    return main([*map(str, arguments)]), *capsys.readouterr()
+
+
+def parsers(parser):
+    """Yield every parser, by its command line."""
+    yield parser.prog, parser
+    for action in parser._actions:
+        for below in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield from parsers(below)
+
+
+PARSERS = dict(parsers(_parser()))
+WRITES = ("python -m dse platform probe",)  # a file, so its example is only parsed
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A workload file of a user on an environment, with observations of a shape and so many choices."""
+
+    def write(environment="CartPole-v1", shape="[4]", choices=2):
+        text = (ROOT / "impls/training/workloads/cartpole_dqn.toml").read_text().replace('"cartpole_dqn"', '"mine"')
+        text = text.replace("CartPole-v1", environment).replace("shape = [4]", f"shape = {shape}")
+        path = tmp_path / "mine.toml"
+        path.write_text(text.replace("choices = 2", f"choices = {choices}"))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(("stated", "facts"), [({"shape": "[6]"}, "[4]"), ({"choices": 3}, "2 choices")], ids=str)
+def test_a_misfit_of_an_environment_is_refused_as_by_training(capsys, tmp_path, mine, stated, facts):
+    pytest.importorskip("gymnasium")
+    path = mine(**stated)
+    code, out, errors = told(capsys, "recommend", "--platform", "u200", "--workload", path)
+    assert (code, out, facts in errors) == (2, "", True)
+    assert training.main(["train", path, "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == errors
+
+
+@pytest.mark.parametrize("environment", ["NobodyHas-v9", "no_such_module_here:Grid-v0"])
+def test_a_workload_whose_environment_is_elsewhere_is_answered(capsys, mine, environment):
+    assert told(capsys, "recommend", "--platform", "u200", "--workload", mine(environment, "[6]"))[0] == 0
+
+
+def test_a_workload_that_names_a_module_is_said_to_run_code(capsys, tmp_path, mine):
+    pytest.importorskip("gymnasium")
+    path = mine("tests.fake_environments:Fine-v0", "[2]")
+    code, _, errors = told(capsys, "recommend", "--platform", "u200", "--workload", path)
+    assert (code, errors.count("\n")) == (0, 1)
+    assert "runs code" in errors
+    assert "tests.fake_environments" in errors
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "checkpoint.pt").touch()
+    assert training.main(["train", path, "--out", str(folder)]) == 2  # a folder of another run is refused
+    assert errors in capsys.readouterr().err
+    assert told(capsys, "recommend", "--platform", "u200", "--workload", mine())[2] == ""
+
+
+def test_records_of_another_machine_are_not_taken_for_its_own(capsys, tmp_path):
+    """A platform file says which machine it was probed on; a folder with other records has no answer for it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(Path(PROBED).read_text().replace("d7dae63b89", "0123456789"))
+    code, _, errors = told(capsys, "recommend", "--platform", str(path), "--workload", "hopper_ddpg")
+    assert (code, "0123456789" in errors, "machine_key" in errors, errors.count("\n")) == (2, True, True, 1)
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("machine_key")))
+    assert told(capsys, "recommend", "--platform", str(path), "--workload", "hopper_ddpg")[0] == 0
+
+
+def test_help_ends_with_an_example():
+    for name, parser in PARSERS.items():
+        words = parser.format_help().splitlines()[-1].split()
+        assert " ".join(words).startswith(name)
+        assert _parser().parse_args(words[3:])
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS.keys() - WRITES))
+@pytest.mark.slow
+def test_the_example_of_help_is_answered(capsys, name, tmp_path, monkeypatch):
+    if name.endswith(" run"):
+        shutil.copytree(Path(PROBED).parent, tmp_path / "results" / "d7dae63b89")
+        monkeypatch.chdir(tmp_path)  # where it keeps its race
+    code, text, errors = told(capsys, *shlex.split(PARSERS[name].format_help().splitlines()[-1])[3:])
+    assert (code, bool(text), errors) == (0, True, "")
+
+
+def test_an_answer_needs_no_heavy_library():
+    heavy = "{'scipy', 'pandas', 'torch', 'numba', 'simpy', 'gymnasium', 'matplotlib'}"
+    code = f"import sys; from dse.__main__ import main; main({ASK!r}); print(sorted({heavy} & set(sys.modules)))"
+    assert run_python("-c", code, folder=DATA).stdout.splitlines()[-1] == "[]"
+
+
+TALKATIVE = """
+import ctypes, gymnasium, os
+def make():
+    print("from Python")
+    os.write(1, b"at once")
+    ctypes.CDLL(None).puts(b"kept by C")
+    return gymnasium.make("CartPole-v1")
+gymnasium.register("Talkative-v0", make)
+"""
+
+
+def test_what_an_environment_prints_is_not_in_the_json(tmp_path, mine):
+    pytest.importorskip("gymnasium")
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    command = "-m", "dse", "recommend", "--platform", "u200", "--json", "--workload", mine("talkative:Talkative-v0")
+    run = run_python(*command, folder=DATA, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
+    assert json.loads(run.stdout)["question"]["workload"] == "mine"
+    assert all(word in run.stderr for word in ("from Python", "at once", "kept by C"))
+
+
+# Platforms
+
+
+def test_probe_writes_a_file_that_becomes_this(capsys, tmp_path, monkeypatch):
+    made = probe.describe(platforms.fingerprint(), FOUND, count_allowed(), SAMPLES)
+    monkeypatch.setattr(probe, "probe", lambda tell: made)
+    code, text, _ = told(capsys, "platform", "probe", "--results", tmp_path)
+    path = tmp_path / platforms.fingerprint()["key"] / "platform.toml"
+    assert code == 0
+    assert text.endswith(f"written to {path}\n")
+    assert told(capsys, "platform", "check", path)[0] == 0
+    assert platforms.load("this", tmp_path) == made
+    assert "+-" in told(capsys, "platform", "show", "this", "--results", tmp_path)[1]
+    assert "as probed" in told(capsys, "platform", "list", "--results", tmp_path)[1]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(probe, "probe", lambda tell: pytest.fail("nothing is measured that cannot be kept"))
+    for out in (tmp_path / "file" / "x.toml", tmp_path):
+        code, _, complaint = told(capsys, "platform", "probe", "--out", out)
+        assert code == 2
+        assert "cannot be written" in complaint
+
+
+SECONDS, MEGABYTES = 10, 1_000
+WILD = golden.GRAMMAR | {
+    "n": "0|1|7|4{d}|3{d}00|{d}e4|{d}e6|2.5e7|{d}e9|1e12|-{d}",
+    "b": "{n}",
+    "d": "0|1|2|5|8|9",
+    "us": "1e-4|{d}{d}|{d}e4|{d}e9|1e13",
+    "name": "edge|h200|u200|this|nothing",
+    "task": "cartpole_dqn|hopper_ddpg|pong_dqn|cartpole_ddpg|nothing",
+    "goal": "|| --objective {aim}",
+    "aim": "ratio|training|per_watt|fewest_devices|speed",
+    "more": "||| --free batch| --free presampled| --exclude gpu| --exclude cpu",
+    "where": "learner={device}|storage={device}|contestant=nimba|arrangement=pipelined|{n}",
+    "by": "learner_threads={n}|fanout={n}|threads={n}|actors={n}",
+    "shape": "batch={n}|update_interval={n}|capacity={n}|presampled={n}",
+    "records": "--platform {name}|--machine d7dae63b89 --no-race|--machine 0123456789|--results nowhere --no-race",
+    "part": "cores|memory_gb|x",
+}
+"""Numbers from nothing to far too many, and names that nothing has."""
+KINDS = "{mapping}|{tree}|{side}|{lone}|{tree}|{mapping}|cores {system}|depth {system} --spread -{d}"
+
+
+def draw(monkeypatch, seed, count):
+    monkeypatch.setattr(golden, "SEED", seed)
+    monkeypatch.setattr(golden, "GROUPS", ((count, KINDS, WILD),))
+    return [question.split() for question in golden.draw_questions()]
+
+
+@pytest.mark.parametrize("part", [0, slow(1), slow(2)])
+def test_every_question_is_answered_or_refused(part, capsys, monkeypatch):
+    monkeypatch.chdir(DATA)
+    for words in draw(monkeypatch, part, 16):
+        try:
+            code = cli.main(words)
+        except SystemExit as left:  # argparse's own refusals
+            code = left.code
+        shown = capsys.readouterr()
+        assert code in (0, 1, 2), words
+        assert bool(shown.out.strip()) == (code != 2), words
+        if code == 2:
+            assert shown.err.splitlines()[-1].partition("error: ")[2], words
+            assert "Traceback" not in shown.err
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+def test_every_question_ends_soon_and_in_little_memory(monkeypatch):
+    for words in draw(monkeypatch, 7, 60):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        run = [sys.executable, "-m", "dse", *words]
+        done = subprocess.run(run, cwd=DATA, capture_output=True, text=True, timeout=SECONDS, check=False)
+        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of the largest child so far, in kB
+        assert done.returncode in (0, 1, 2), (words, done.stderr)
+        assert "Traceback" not in done.stderr, words
+        assert most <= max(before, MEGABYTES * 1024), (words, most)

@@ -1,31 +1,40 @@
-"""What nobody timed says so: a factor for an interval, an upper bound, what was assumed, refused or not searched."""
+"""What the solver is fed: numbers that nobody timed say so, traffic, trees, boards, and layers of a network."""
 
 import dataclasses
+import itertools
 import math
 
+import numpy as np
 import pytest
 
+from benchmarks.topics.profile.cells import PRESETS, list_layer_cells
 from dse.answers.mapping_answer import mapping_answer
 from dse.answers.platform import primitives_answer
 from dse.estimate import Estimate, Evidence, interval_of
-from dse.fpga import rmm_search
-from dse.mapping.build import build
+from dse.fpga import BOUNDED, learner_search, placement, pool, rmm_search
+from dse.mapping.build import build, flows
 from dse.mapping.processes import ExecutionMode
 from dse.mapping.question import ask, find_mapping, tables
+from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
+from dse.records import read_folder
 from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
-from dse.times.cells import PerformanceTable, over_batch
+from dse.times import laws, layers
+from dse.times.cells import PerformanceTable, of_records, over_batch
 from dse.times.curves import flat_then_linear
 from dse.times.door import Times
 from dse.times.trees import FANOUTS, trees
+from impls.fpga.resources import Budget
 from impls.training import load
+from impls.training.weights import layout_of, list_value_layers
 from tests.committed import RESULTS
 from tests.matrix import slow
-from tests.solver_cases import option, timed
+from tests.options_net import PLATFORMS, changes, net, written
+from tests.solver_cases import MODES, option, timed
 
 MACHINES = ("8fb834d50a", "d7dae63b89")
 ALONE = ExecutionMode("apart", 1, "torch", "torch")
@@ -86,7 +95,7 @@ def test_a_width_of_a_modeled_time_is_its_factor_squared():
     assert "what three machines differ by" in elsewhere.rests_on.description
 
 
-def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
+def test_the_width_of_an_interpolation_is_what_its_fit_misses():
     """Each end: the wider of both points' own, times half the root mean square of what the fit misses its points by."""
     seconds = {10: 1.0, 100: 5.0, 1000: 6.0, 10_000: 90.0}
     cells = {size: Estimate.within(time, 1.1, Evidence("a", "measured")) for size, time in seconds.items()}
@@ -126,40 +135,23 @@ def test_a_pipelined_rate_is_at_most_so_high():
 # What is not stated
 
 
-@pytest.mark.parametrize(
-    ("missing", "key"),
-    [
-        slow({"peak_fp32_ops_per_s": None, "multiprocessors": None}, "peak_fp32_tops"),
-        ({"peak_fp32_ops_per_s": None, "clock_hz": None}, "peak_fp32_tops"),
-        ({"multiprocessors": None}, "multiprocessors"),
-        slow({"clock_hz": None}, "clock_ghz"),
-        ({"launch_seconds": None}, "launch_us"),
-        ({"memory_bandwidth_bytes_per_s": None}, "memory.bandwidth_gb_per_s"),
-    ],
+LACKING = (
+    ({"peak_fp32_ops_per_s": None, "clock_hz": None}, "peak_fp32_tops"),
+    ({"multiprocessors": None}, "multiprocessors"),
+    ({"clock_hz": None}, "clock_ghz"),
+    ({"launch_seconds": None}, "launch_us"),
+    ({"memory_bandwidth_bytes_per_s": None}, "memory.bandwidth_gb_per_s"),
 )
-def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
-    lacking = without(load_platform("h200"), "gpu", **missing)
-    with pytest.raises(PlatformError, match=rf"^gpu: its {key}.* is not stated.*add {key}.*--exclude gpu"):
-        find_mapping(lacking, "hopper_ddpg")
-    assert find_mapping(lacking, "hopper_ddpg", exclude=["gpu"]).parts
-    rows = primitives_answer(ask(lacking, "hopper_ddpg", exclude=["gpu"])).rows
-    assert any(row.label["device"] == "gpu" and key in row.more.get("lacks", "") for row in rows)
-    assert all(row.estimate for row in rows if row.label == {"part": "learner", "device": "cpu"})
 
 
-def test_the_table_of_primitives_has_the_rates_of_the_parts():
-    rows = primitives_answer(ask("u200", "pong_dqn")).rows
-    table = {row.label["device"]: row.more for row in rows if "part" not in row.label}
-    times = {(row.label["part"], row.label["device"]): row.estimate for row in rows if row.label.get("part")}
-    assert [*table] == ["cpu", "gpu", "fpga"]
-    for device, rates in table.items():
-        step, both = times["learner", device], times["sampling", device] + times["updating", device]
-        ends = [rates["learner_rate"][name] for name in ("value", "low", "high")]
-        assert ends == pytest.approx([32 / step.value, 32 / step.high, 32 / step.low])
-        assert rates["rmm_rate"]["value"] <= 32 / both.value * (1 + 1e-12)  # of one tree, where parts take the best two
-
-
-def test_an_fpgas_memory_without_a_bandwidth_is_refused():
+def test_what_lacks_a_number_is_refused_with_the_key_to_add():
+    for missing, key in LACKING:
+        lacking = without(load_platform("h200"), "gpu", **missing)
+        with pytest.raises(PlatformError, match=rf"^gpu: .*{key}.*add {key}.*--exclude gpu"):
+            find_mapping(lacking, "hopper_ddpg")
+        rows = primitives_answer(ask(lacking, "hopper_ddpg", exclude=["gpu"])).rows
+        assert any(row.label["device"] == "gpu" and key in row.more.get("lacks", "") for row in rows)
+        assert all(row.estimate for row in rows if row.label == {"part": "learner", "device": "cpu"})
     lacking = without(load_platform("u200"), "fpga", memory_bandwidth_bytes_per_s=None)
     with pytest.raises(PlatformError, match=r"^fpga: .* memory\.bandwidth_gb_per_s"):
         find_mapping(lacking, "hopper_ddpg")
@@ -196,15 +188,7 @@ def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
     assert untimed.rests_on.id == timed.rests_on.id
 
 
-def test_a_loop_that_acts_by_its_own_weights_fetches_none():
-    parts = parts_of(load_platform("u200"), "cartpole_dqn")
-    actors = dataclasses.replace(parts.workload.actors, sync_interval=1)
-    parts = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, actors=actors))
-    assert parts.actors.fetches(True) is None
-    assert parts.actors.fetches(False).value > 0
-
-
-def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(monkeypatch):
+def test_an_insertion_nobody_timed_makes_its_update_as_weak(monkeypatch):
     parts = parts_of(load_platform(machine()), contestant="numba", fanout=16, threads=1)
     (timed,) = [tree for tree in trees(parts, parts.cpu) if tree.name == "numba K=16, 1 thread"]
     known, local = PerformanceTable.tree, parts.workload.actors.local_storage
@@ -265,16 +249,12 @@ def test_what_was_tried_is_told():
     assert notes["tried_in_hardware"] == hardware
     assert "tried_depths" not in notes
     assert tried(free=["presampled"])[1]["tried_depths"]["depths"] == (*range(9), 16, 50)
-    knee = tried(free=["batch"], exclude=["gpu"])[1]["batch_at_knee"]
-    assert list(knee["shares"]) == ["1,024", "2,048", "4,096", "8,192", "65,536"]
-    assert tried(free=["batch"])[1]["batch_still_rising"]["largest"] == 65536  # a GPU dispatches as much for each batch
 
 
 def test_what_a_question_fixes_is_not_tried():
     one, _ = tried("h200", fix={"fanout": 8, "learner": "gpu", "arrangement": "apart"})
     assert {count for (part, _), count in one.items() if part != "actors"} == {1}
     assert ("learner", "cpu") not in one
-    assert ("sampling", "gpu") not in tried("h200", fix={"sampling": "cpu", "updating": "cpu"})[0]
     options, notes = tried(exclude=["fpga"])
     assert {device for _, device in options} == {"cpu", "gpu"}
     assert "tried_in_hardware" not in notes
@@ -289,7 +269,7 @@ def learner_of(seconds, number):
 
 
 @pytest.mark.parametrize(("reach", "decides"), [(1.2, False), (1.51, False), (1.52, True), (3.0, True)])
-def test_a_number_decides_only_where_its_own_ends_reach_the_flip(reach, decides):
+def test_a_number_decides_only_where_its_ends_reach_the_flip(reach, decides):
     """1.0 s against 1.5 s with 1 % of patience: the choice loses when its time grows by 1.5 / 0.99 = 1.515."""
     fast, slow = learner_of(1.0, "fast"), learner_of(1.5, "slow")
     fast = dataclasses.replace(fast, time=dataclasses.replace(fast.time, low=1 / reach, high=reach))
@@ -306,7 +286,7 @@ def test_a_number_decides_only_where_its_own_ends_reach_the_flip(reach, decides)
         assert end.gain == pytest.approx(reach / 1.5 - 1, rel=1e-3)
 
 
-def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
+def test_the_spread_of_a_number_is_its_options_widest():
     evidence = Evidence("a", "modeled")
     ends = ((1.0, 0.5, 1.1), (2.0, 1.9, 6.0))
     options = [dataclasses.replace(option("learner", "x", "cpu", 1.0), time=Estimate(*one, evidence)) for one in ends]
@@ -316,3 +296,217 @@ def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
     problem = Problem({**rest, "learner": tuple(options)}, {})
     chosen = Configuration(tuple(rest[part][0] for part in PARTS)).having(options[0])
     assert spreads([problem], chosen)["a"] == (0.5, 1.1), "what was not chosen makes it no less sure"
+
+
+KEY = "d7dae63b89"
+
+
+@pytest.fixture(scope="module")
+def records():
+    return read_folder(RESULTS, KEY)
+
+
+def parts_on(platform, name, **fixed):
+    platform = load_platform(platform)
+    workload = load(name)
+    return Times(platform, workload, *tables(platform, workload, RESULTS), fixed)
+
+
+# Records
+
+
+def test_a_workload_is_another_by_its_algorithm_not_its_name(records):
+    renamed = of_records(records, KEY, dataclasses.replace(load("hopper_ddpg"), name="mine", steps=5, seeds=(7,)))
+    assert (renamed.differs, len(renamed.rows) > 40) == ((), True)
+    table = of_records(records, KEY, load("hopper_sac"))
+    assert (table.rows, table.trees is None) == ((), False)
+
+
+def test_between_batches_a_time_lies_on_the_line_of_logarithms():
+    cells = {batch: Estimate.within(time, 1.1, Evidence("a", "measured")) for batch, time in ((10, 1.0), (1000, 4.0))}
+    assert over_batch(cells, 100, "n").value == pytest.approx(2.0)
+    assert over_batch(cells, 10, "n").value == 1.0
+    beyond = over_batch(cells, 2000, "n")
+    assert (beyond.source, beyond.rests_on.id) == ("extrapolated", "n")
+    assert 4.0 < beyond.value <= 8.0
+    assert beyond.high / beyond.value >= 1.1
+
+
+# Laws
+
+
+def test_more_cores_are_between_the_law_and_a_line():
+    for cores in (1, 2, 3, 28):
+        speedup, factor = laws.speed_up(cores, 0.2)
+        assert speedup / factor == pytest.approx(cores / (1 + 0.2 * (cores - 1)))
+        assert speedup * factor == pytest.approx(cores / 1.2 if cores > 1 else 1.0)
+        assert factor == pytest.approx(1.0) if cores <= laws.TIMED_CORES else factor > 1
+
+
+# Problems
+
+
+def test_traffic_is_what_a_gradient_step_sends():
+    batch, record, inserts = 256, 105, 1 / 64
+    problem = build(parts_on("u200", "hopper_ddpg")).problems[MODES["apart"]]
+    assert layout_of(load("hopper_ddpg")).record_bytes == record
+    assert {(one.source, one.target): (one.nbytes, one.times, one.waits) for one in problem.flows} == {
+        ("sampling", "storage"): (8 * batch, 1.0, True),
+        ("storage", "learner"): (record * batch, 1.0, True),
+        ("sampling", "learner"): (4 * batch, 1.0, True),
+        ("learner", "updating"): (12 * batch, 1.0, True),
+        ("updating", "sampling"): (batch * 20 * 12, 1.0, False),  # K = 2, a million leaves: 20 levels above them
+        ("actors", "storage"): (record, inserts, False),
+        ("actors", "updating"): (12, inserts, False),
+        ("learner", "actors"): (pytest.approx(4 * 69_635 / (64 * 16)), inserts / 16, False),
+    }
+
+
+def test_a_pixel_batch_is_stacks_of_single_stored_frames():
+    parts = parts_on("u200", "pong_dqn")
+    assert parts.storage_bytes == 7062e6
+    assert parts.transition_bytes == 5 * 7062
+    local = parts.workload.actors.local_storage
+    assert parts.written_bytes == 7062 * (local + 4) / local < 1.5 * 7062  # four fillers for every local storage
+    written = next(flow for flow in flows(parts) if (flow.source, flow.target) == ("actors", "storage"))
+    assert written.nbytes == parts.workload.learner.update_interval * parts.written_bytes
+
+
+@pytest.mark.parametrize("place", ["apart", "pipelined"])
+def test_sampling_and_updating_have_one_tree_or_copies(place):
+    """Every pair is one tree on one device, or copies on two devices; all of these are there."""
+    parts = parts_on("u200", "cartpole_ddpg")
+    problem, devices = build(parts).problems[MODES[place]], ("cpu", "gpu", "fpga")
+    known = {(one.name, device.name): one for device in parts.platform.devices for one in trees(parts, device)}
+    for sampling, updating in problem.trees:
+        tree, copies = (
+            known[sampling.name.removeprefix("copy in "), sampling.device],
+            sampling.device != updating.device,
+        )
+        if place != "apart":  # where a call of the FPGA comes on top; sums are stored in a copy, as long as to sample
+            assert sampling.time.value == (2 if copies else 1) * tree.draw.value
+            assert updating.time == known[updating.name.removeprefix("sums of "), updating.device].update
+        if copies:
+            assert all(any(name.startswith(one.device) for name in one.needs) for one in (sampling, updating))
+        else:  # a tree that is there once takes room once
+            assert (sampling.name, sampling.engine, {}) == (updating.name, updating.engine, updating.needs)
+    found = {(sampling.device, updating.device) for sampling, updating in problem.trees}
+    assert found == {(a, b) for a, b in itertools.product(devices, repeat=2) if a == b or place != "apart"}
+    assert set(problem.options) == {"actors", "storage", "learner"}
+
+
+# Boards
+
+
+@pytest.mark.parametrize(
+    "platform, name", [("edge", "cartpole_dqn"), ("u200", "hopper_ddpg"), slow("u200", "cartpole_dqn")]
+)
+def test_a_learner_beside_a_tree_is_the_fastest_that_fits(platform, name):
+    """Against the search of learners in all that is left; it knows no slices, so it can only be faster.
+
+    On one slice it is the same. A tree that fills the block RAMs of a slice leaves no share of it to a learner.
+    """
+    parts = parts_on(platform, name)
+    fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
+    slices = placement.slices_of(fpga)
+    posed = learner_search.Problem(
+        laws.step_of(parts.workload), parts.batch, pool(slices), clock_hz=fpga.clock_hz.value
+    )
+    found = placement.learners(slices, posed, parts.rmms(fpga))
+    whole = [placement.amounts(one.budget) for one in slices]
+    roomy = [rmm for rmm in parts.rmms(fpga) if rmm.point.needed.bram36 < 300]
+    for rmm in (roomy[0], roomy[3], roomy[-1]):
+        needs, beside = placement.amounts(rmm.point.needed), []
+        for place in range(len(slices)):
+            left = [list(have) for have in whole]
+            left[place] = [have - need for have, need in zip(whole[place], needs, strict=True)]
+            if min(left[place]) >= 0:
+                beside += [one.point.cycles for one in found if one.fits(left)]
+        pooled = [int(sum(column) - need) for column, need in zip(zip(*whole, strict=True), needs, strict=True)]
+        budget = Budget(**dict(zip(BOUNDED, pooled, strict=True)))
+        best = learner_search.fastest(dataclasses.replace(posed, budget=budget))[0].cycles
+        assert min(beside) >= best
+        assert min(beside) <= best * (1.0 if len(slices) == 1 else 1.35)
+
+
+# Wishes, and what the numbers leave out
+
+
+PONG = load("pong_dqn")
+DEVICES = ("cpu", "gpu", "fpga")
+
+
+def lookup(workload=PONG):
+    question = ask("u200", workload)
+    return Times(question.platform, question.workload, None, None, {})
+
+
+def send(asked, path):
+    """Seconds that a path sends: activations of three forward passes, their gradients back, and errors to the first."""
+    network, spent, float_bytes = list_value_layers(PONG), 0.0, 4
+    for layer, source, target in zip(network, path, path[1:], strict=False):
+        nbytes = float_bytes * asked.batch * layer.shape[0] * layer.places
+        if source != target:
+            spent += 3 * asked.transfer_seconds(source, target, nbytes) + asked.transfer_seconds(target, source, nbytes)
+    return spent + (asked.transfer_seconds(path[-1], path[0], float_bytes * asked.batch) if path[-1] != path[0] else 0)
+
+
+def test_a_split_is_the_fastest_with_its_devices():
+    """Compare with all paths of a network's layers over devices, by the first device and the set of them."""
+    asked, rng = lookup(), np.random.default_rng(0)
+    drawn = rng.exponential(1e-3, (len(DEVICES), 5)) * rng.uniform(1, 4, (len(DEVICES), 1))
+    step = Estimate(1.0, 1.0, 1.0, Evidence("a stopwatch", "measured"))
+    times = {
+        name: layers.DeviceTimes(tuple(seconds), 1e-4 * rng.random(), step, "timed")
+        for name, seconds in zip(DEVICES, drawn.tolist(), strict=True)
+    }
+    sets = [names for count in (2, 3) for names in itertools.combinations(DEVICES, count)]
+    every = [split for names in sets for split in layers.list_splits(asked, {name: times[name] for name in names})]
+    best = {}
+    for path in (path for path in itertools.product(DEVICES, repeat=5) if len(set(path)) > 1):
+        seconds = sum(times[name].layers[layer] for layer, name in enumerate(path)) + send(asked, path)
+        seconds += sum(times[name].rest for name in set(path))
+        key = path[0], frozenset(path)
+        best[key] = min(best.get(key, seconds), seconds)
+    assert {(split.devices[0], frozenset(split.devices)): split.seconds for split in every} == pytest.approx(best)
+
+
+def test_layers_on_one_device_take_the_whole_step():
+    asked = lookup()
+    for device in map(asked.platform.device, ("cpu", "gpu")):
+        for learner in asked.learners.list(device)[:3]:
+            times = layers.split_step(asked, device, learner, learner.step)
+            assert sum(times.layers) + times.rest == pytest.approx(learner.step.value)
+            assert len(times.layers) == len(list_layer_cells(PONG, PRESETS["quick"], 2)) == 5
+            assert min(*times.layers, times.rest) > 0
+
+
+@pytest.mark.parametrize("platform", [PLATFORMS[0], *map(slow, PLATFORMS[1:])])
+def test_the_solver_is_fed_what_was_written(platform):
+    known = written([platform])
+    assert len(known) > 100
+    assert not list(changes(known, net([platform])))
+
+
+def test_whatever_changes_is_listed():
+    before = {"a": [1.0, 2.0], "b": [1.0], "c": [1.0]}
+    after = {"a": [1.0, 2.0 * (1 + 1e-11)], "b": [1.0 + 1e-13], "d": [1.0]}
+    kinds = [line.partition(":")[0] for line in changes(before, after)]
+    assert kinds == ["changed", "gone", "added"]
+
+
+def test_a_loop_that_acts_by_its_own_weights_fetches_none():
+    parts = parts_of(load_platform("u200"), "cartpole_dqn")
+    actors = dataclasses.replace(parts.workload.actors, sync_interval=1)
+    parts = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, actors=actors))
+    assert parts.actors.fetches(True) is None
+    assert parts.actors.fetches(False).value > 0
+
+
+def test_an_answer_names_the_device_of_each_layer():
+    fast = with_changes(load_platform("u200"), {"gpu.launch_us": 30})
+    asked = {"free": ["layers"], "fix": {"arrangement": "pipelined"}, "epsilon": 0.0}
+    found = find_mapping(fast, "pong_dqn", "training", **asked)
+    (note,) = [note for note in mapping_answer(found).notes if note.kind.startswith("layers_are")]
+    assert (note.kind, len(note.values["layers"])) == ("layers_are_split", 5)
+    assert note.values["split_seconds"] < note.values["whole_seconds"]

@@ -1,5 +1,6 @@
 """Tests of intervals, floors, verdicts and choices, on samples whose truth is known."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import scipy.signal
 import scipy.stats
 
 from dse import stats
+from dse.estimate import LEAST_FACTOR, Estimate, Evidence
 
 
 def samples(median, spread, count, seed):
@@ -32,14 +34,10 @@ def test_intervals_of_few_and_equal_samples():
         stats.median_interval([])
 
 
-def test_the_noise_floor_is_what_equal_things_differ_by():
-    assert stats.noise_floor([]) == 0.0
-    assert stats.noise_floor([(1.0, 1.1), (1.1, 1.0)]) == pytest.approx(math.log(1.1))
-
-
-def test_the_noise_floor_is_the_95_percent_quantile_of_unequal_pairs():
+def test_the_noise_floor_is_the_95_percent_quantile():
     pairs = [(math.exp(0.01 * rank), 1.0) if rank % 2 else (1.0, math.exp(0.01 * rank)) for rank in range(1, 11)]
     assert stats.noise_floor(pairs) == pytest.approx(0.0955)  # 0.55 of the way from the ninth to the largest
+    assert stats.noise_floor([]) == 0.0
     drawn = np.random.default_rng(0).normal(0, 0.1, (2000, 2))
     assert stats.noise_floor(np.exp(drawn)) == pytest.approx(1.96 * 0.1 * math.sqrt(2), rel=0.05)
 
@@ -53,7 +51,7 @@ def test_the_middle_95_percent():
     assert stats.percentile_interval(np.arange(1001.0)) == (25.0, 975.0)
 
 
-def test_resamples_are_as_many_as_the_samples_with_replacement_and_differ_by_seed():
+def test_resamples_are_with_replacement_and_differ_by_seed():
     first, second = (stats.bootstrap_medians(samples(1.0, 0.1, 25, 0), seed) for seed in (0, 1))
     assert len(first) == stats.RESAMPLES
     assert not np.array_equal(first, second)
@@ -61,7 +59,7 @@ def test_resamples_are_as_many_as_the_samples_with_replacement_and_differ_by_see
     assert len(np.unique(first)) > 5
 
 
-def test_resamples_are_of_medians_and_a_spike_does_not_move_them():
+def test_resamples_are_of_medians_which_no_spike_moves():
     assert stats.bootstrap_medians([*np.linspace(1.0, 1.1, 40), 1e6]).max() < 1.2
 
 
@@ -74,7 +72,7 @@ def test_two_samples_are_resampled_apart():
     assert math.log(high / low) == pytest.approx(math.sqrt(2) * math.log(alone.high / alone.low), rel=0.35)
 
 
-def test_the_interval_of_a_ratio_is_of_new_over_base_and_holds_it_as_often_as_it_says():
+def test_the_interval_of_a_ratio_holds_new_over_base():
     held = [
         low <= 1.5 <= high
         for seed in range(200)
@@ -84,7 +82,7 @@ def test_the_interval_of_a_ratio_is_of_new_over_base_and_holds_it_as_often_as_it
     assert all(map(math.isnan, stats.ratio_interval([], [1.0])))
 
 
-def test_batch_means_hold_the_mean_of_steps_that_follow_each_other():
+def test_batch_means_hold_the_mean_of_dependent_steps():
     """Steps with a memory of ten: their own spread over sqrt(steps) would be far too narrow."""
     held, widths = [], []
     for seed in range(200):
@@ -98,7 +96,7 @@ def test_batch_means_hold_the_mean_of_steps_that_follow_each_other():
     assert np.mean(widths) == pytest.approx(1.96 * 0.02 / (1 - 0.9) / math.sqrt(4000), rel=0.2)
 
 
-def test_the_deviation_of_a_time_is_that_of_its_interval_and_the_floors_together():
+def test_a_times_deviation_is_of_its_interval_and_the_floors():
     low, high = math.exp(-1.96 * 0.03), math.exp(1.96 * 0.03)
     assert stats.log_sigma(low, high, 0.0) == pytest.approx(0.03)
     assert stats.log_sigma(1.0, 1.0, 1.96 * 0.04) == pytest.approx(0.04)
@@ -109,7 +107,7 @@ def test_the_geometric_mean():
     assert stats.geometric_mean([1.0, 4.0, 16.0]) == pytest.approx(4.0)
 
 
-def test_of_many_equal_cells_hardly_ever_is_any_called_slower():
+def test_of_many_equal_cells_hardly_any_is_called_slower():
     """The family's error, not the cell's: 30 cells at 5 % each would be wrong in 78 % of the runs."""
     runs, cells, error = 400, 30, 0.02
     estimates = np.random.default_rng(0).normal(0, error, (runs, cells))
@@ -127,14 +125,11 @@ def test_a_difference_is_judged_by_its_whole_interval():
     assert verdicts == ["regression", "faster", "no regression", "no regression", "inconclusive"]
     inside = stats.differences([0.12], [0.02], 0.1, 0.2)[0]
     assert (inside.verdict, inside.low < 0.1 < inside.high) == ("no regression", True)
+    assert stats.differences([-0.1], [0.1], 0.05, 0.2)[0].verdict == "no regression"
     assert (inside.low, inside.high) == pytest.approx((0.12 - 1.96 * 0.02, 0.12 + 1.96 * 0.02), abs=1e-4)
 
 
-def test_what_may_be_much_faster_is_no_regression():
-    assert stats.differences([-0.1], [0.1], 0.05, 0.2)[0].verdict == "no regression"
-
-
-def test_errors_of_cells_are_their_own_or_all_cells_pooled_whichever_is_larger():
+def test_errors_of_cells_are_the_larger_of_own_and_pooled():
     lucky, unlucky = [[0.1, 0.1, 0.1], [0.0, 0.0, 0.0]], [[-0.3, 0.0, 0.3], [-0.3, 0.0, 0.3]]
     alone, worst = stats.standard_errors([lucky, unlucky])
     assert worst == pytest.approx(0.3 / math.sqrt(3))  # its own spread: squares of 0.36 over 4 degrees of freedom
@@ -143,18 +138,14 @@ def test_errors_of_cells_are_their_own_or_all_cells_pooled_whichever_is_larger()
     assert stats.standard_errors([[[0.1, 0.1], [0.0, 0.0]]]) == [math.inf]
 
 
-@pytest.mark.parametrize(("sigmas", "ties"), [(1.5, [1]), (1.8, [1]), (2.2, []), (2.5, [])])
-def test_ties_are_what_a_95_percent_test_cannot_tell_apart(sigmas, ties):
-    apart = sigmas * math.hypot(0.03, 0.04)
-    assert stats.ties([0.0, apart], [0.03, 0.04], 0.0, 0) == ties
-
-
-def test_what_is_faster_than_the_choice_ties_with_it_and_what_is_far_slower_does_not():
+def test_ties_are_what_a_95_percent_test_cannot_tell_apart():
+    for sigmas, ties in ((1.5, [1]), (1.8, [1]), (2.2, []), (2.5, [])):
+        assert stats.ties([0.0, sigmas * math.hypot(0.03, 0.04)], [0.03, 0.04], 0.0, 0) == ties
     assert stats.ties([0.0, 1.0, 2.0], [0.01, 0.01, 0.01], 0.0, 0) == []
     assert stats.ties([0.01, 0.0, 3.0, -1.0], [0.05, 0.05, 0.05, 0.05], 0.0, 1) == [0, 3]
 
 
-def test_a_field_adds_distances_up_over_its_axes_and_returns_to_the_offset_far_away():
+def test_a_field_adds_distances_up_and_returns_to_its_offset():
     def of_ones(*places, error=0.01, sigma=0.1, **more):
         count = len(places)
         return stats.Field(np.array(places), np.ones(count), np.full(count, error), sigma=sigma, **more)
@@ -167,7 +158,7 @@ def test_a_field_adds_distances_up_over_its_axes_and_returns_to_the_offset_far_a
     assert alone.at([50.0])[1] == pytest.approx(0.1 * math.sqrt(2), rel=0.05)
 
 
-def test_a_field_believes_values_the_less_the_larger_their_errors():
+def test_a_field_believes_values_by_their_errors():
     values = [
         stats.Field(np.zeros((1, 1)), np.ones(1), np.full(1, error), sigma=1.0).at([0.0]) for error in (0.01, 1.0)
     ]
@@ -175,38 +166,31 @@ def test_a_field_believes_values_the_less_the_larger_their_errors():
     assert values[1] == pytest.approx((0.5, math.sqrt(0.5)), abs=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_nonnegative_least_squares_are_scipys(seed):
-    random = np.random.default_rng(seed)
-    rows, columns = random.integers(2, 30), random.integers(1, 8)
-    matrix, target = random.normal(size=(rows + columns, columns)), random.normal(size=rows + columns)
-    found, (expected, _) = stats.nonnegative(matrix, target), scipy.optimize.nnls(matrix, target)
-    assert found == pytest.approx(expected, abs=1e-9)
-    assert (found >= 0).all()
-
-
-def test_columns_alike_are_taken_out_again_where_they_would_be_negative():
-    for seed in range(60):
+def test_nonnegative_least_squares_are_scipys():
+    """Also where columns are alike and are taken out again where they would be negative."""
+    for seed, alike in itertools.product(range(60), (0, 3)):
         random = np.random.default_rng(seed)
-        rows, columns = random.integers(2, 30), random.integers(3, 8)
-        matrix = random.normal(size=(rows + columns, columns)) + 3 * random.normal(size=(rows + columns, 1))
+        rows, columns = random.integers(2, 30), random.integers(3 if alike else 1, 8)
+        matrix = random.normal(size=(rows + columns, columns)) + alike * random.normal(size=(rows + columns, 1))
         target = random.normal(size=rows + columns)
-        assert stats.nonnegative(matrix, target) == pytest.approx(scipy.optimize.nnls(matrix, target)[0], abs=1e-9)
+        found, (expected, _) = stats.nonnegative(matrix, target), scipy.optimize.nnls(matrix, target)
+        assert found == pytest.approx(expected, abs=1e-9)
+        assert (found >= 0).all()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_front_is_what_nothing_beats_and_the_first_of_equals(seed):
-    random = np.random.default_rng(seed)
-    points = [tuple(map(float, point)) for point in random.integers(0, 4, (random.integers(0, 30), 3))]
-    expected = [
-        here
-        for here, one in enumerate(points)
-        if not any(
-            all(a >= b for a, b in zip(other, one, strict=True)) and (other != one or there < here)
-            for there, other in enumerate(points)
-        )
-    ]
-    assert stats.front_of(points) == expected
+def test_a_front_is_what_nothing_beats_and_the_first_of_equals():
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        points = [tuple(map(float, point)) for point in random.integers(0, 4, (random.integers(0, 30), 3))]
+        expected = [
+            here
+            for here, one in enumerate(points)
+            if not any(
+                all(a >= b for a, b in zip(other, one, strict=True)) and (other != one or there < here)
+                for there, other in enumerate(points)
+            )
+        ]
+        assert stats.front_of(points) == expected
 
 
 def timed(samples):
@@ -222,3 +206,39 @@ def test_readings_of_the_same_calls_are_resampled_together():
     assert middle == 3.5
     assert math.isnan(low)
     assert math.isnan(high)
+
+
+GUESS, CLOCK = Evidence("guess", "modeled", "a guess"), Evidence("clock", "measured")
+
+
+def test_a_factor_is_that_of_the_wider_side_and_a_clocks_least():
+    half = Estimate.within(4.0, 2.0, GUESS)
+    assert (half.value, half.low, half.high, half.factor, half.source) == (4.0, 2.0, 8.0, 2.0, "modeled")
+    assert Estimate.within(4.0, 1.0, CLOCK).factor == pytest.approx(LEAST_FACTOR)
+    assert (Estimate(4.0, 1.0, 5.0, GUESS).factor, Estimate(4.0, 3.0, 12.0, GUESS).factor) == (4.0, 3.0)
+
+
+def test_sums_and_products_carry_their_ends():
+    one, other = Estimate(4.0, 3.0, 6.0, GUESS), Estimate(1.0, 0.5, 2.0, CLOCK)
+    assert one + other == Estimate(5.0, 3.5, 8.0, GUESS)
+    assert one.plus(10.0, 2.0) == Estimate(14.0, 8.0, 26.0, GUESS)
+    assert one.plus(10.0) == Estimate(14.0, 13.0, 16.0, GUESS)
+    assert one.scaled(3.0) == Estimate(12.0, 9.0, 18.0, GUESS)
+
+
+WRONG = (
+    *((1.0, 2.0, 3.0), (4.0, 2.0, 3.0), (0.0, 0.0, 1.0), (-1.0, -2.0, 1.0), (math.nan, 1.0, 2.0), (1.0, 1.0, math.inf)),
+    *((value,) * 3 for value in ("1", None, 1j)),
+)
+
+
+def test_what_is_no_estimate_is_refused_by_name():
+    for numbers in WRONG:
+        with pytest.raises(ValueError, match="guess: "):
+            Estimate(*numbers, GUESS)
+    with pytest.raises(ValueError, match="not 'guessed'"):
+        Evidence("x", "guessed")
+    with pytest.raises(ValueError, match="not 'x'"):
+        Estimate(1.0, 1.0, 1.0, "x")
+    with pytest.raises(ValueError, match="not 0"):
+        Estimate.within(1.0, 0, GUESS)
