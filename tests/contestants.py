@@ -3,7 +3,10 @@
 The GPU tree is tested by its kernels' text run on the host, whether or not there is a device.
 """
 
+import functools
+import inspect
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,6 @@ from impls import SumTree
 from impls.sumtree.cuda import emulation
 
 CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K
-FANOUTS = (2, 3, 4, 7, 8, 16, 32, 64)
 
 ALWAYS: dict[str, dict[str, Any]] = {"cupy": {"emulate": True, "raise_errors": "now"}}
 _OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -42,42 +44,52 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def _label(name: str, options: dict[str, Any]) -> str:
-    return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
-
-
 def make(name: str, capacity: int, **settings: Any) -> SumTree:
     """An implementation with its defaults, where it is tested."""
     return impls.make(name, capacity, **(ALWAYS.get(name, {}) | settings))
-
-
-def _case(name: str, options: dict[str, Any]) -> Any:
-    reason = _why_not(name)
-    marks = [pytest.mark.skip(reason=reason)] if reason else []
-    return pytest.param(name, ALWAYS.get(name, {}) | options, id=_label(name, options), marks=marks)
 
 
 def _why_not(name: str) -> str | None:
     return emulation.why_not() if "emulate" in ALWAYS.get(name, {}) else impls.why_not(name)
 
 
+def _case(name: str, options: dict[str, Any]) -> Any:
+    reason = _why_not(name)
+    label = "-".join([name, *(f"{key}={value}" for key, value in options.items())])
+    marks = [pytest.mark.skip(reason=reason)] if reason else []
+    return pytest.param(name, ALWAYS.get(name, {}) | options, id=label, marks=marks)
+
+
+def variants_of(name: str) -> list[dict[str, Any]]:
+    """The options with which an implementation is tested, its defaults first."""
+    return [ALWAYS.get(name, {}) | options for options in [{}, *_OPTIONS.get(name, [])]]
+
+
 NAMES = [name for name in impls.names() if _why_not(name) is None]
-DEFAULTS = [_case(name, {}) for name in impls.names()]
 VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *_OPTIONS.get(name, [])]]
+DEFAULTS = [_case(name, {}) for name in impls.names()]
+every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 
 
-def with_settings(cases: list[Any], settings: list[tuple[Any, ...]], fast: set[tuple[Any, ...]]) -> list[Any]:
-    """Each case with each of the settings; all but the ``fast`` ones are slow."""
-    return [
-        pytest.param(
-            *case.values,
-            *one,
-            id="-".join([*map(str, one), case.id]),
-            marks=[*case.marks] if one in fast else [*case.marks, pytest.mark.slow],
-        )
-        for case in cases
-        for one in settings
-    ]
+def every_variant(test: Callable[..., None]) -> Callable[..., None]:
+    """A test of ``name`` and ``options``, a case a name: it goes over all options; a skip leaves out its own alone."""
+
+    @functools.wraps(test)
+    def run(name: str, **more: Any) -> None:
+        for options in variants_of(name):
+            try:
+                test(name=name, options=options, **more)
+            except pytest.skip.Exception:
+                continue
+            except BaseException as error:
+                error.add_note(f"with the options {options}")
+                raise
+
+    parameters = inspect.signature(test).parameters.values()
+    own = [parameter for parameter in parameters if parameter.name != "options"]
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # which pytest reads
+    cases = [pytest.param(case.values[0], id=case.id, marks=case.marks) for case in DEFAULTS]
+    return pytest.mark.parametrize("name", cases)(run)
 
 
 def capacities(fanout: int) -> list[int]:

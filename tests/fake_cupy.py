@@ -167,8 +167,8 @@ class Stream:
 
         def launch(stream: Stream) -> None:
             assert stream is Stream.current is self  # as the events around it
-            for one in captured or ():
-                one()
+            for work in captured or ():
+                work()
 
         return SimpleNamespace(launch=launch)
 

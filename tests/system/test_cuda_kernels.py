@@ -1,17 +1,24 @@
-"""The kernels' text, run on the host: its mutants are caught, and the emulator promises what the hardware does."""
+"""The kernels' text: its mutants are caught on the host, where the emulator promises what the hardware does.
+
+NVRTC compiles it for GPUs without a driver, and the tree is walked on a real device where there is one.
+"""
 
 import re
 
 import numpy as np
 import pytest
 
+import impls
+from benchmarks.cases import Case, prepare
+from benchmarks.topics import gpu
 from impls.sumtree.cuda import emulation, program
 from impls.sumtree.cuda.program import CALL, TREE, Constants
 from tests.contestants import make
 from tests.matrix import matrix
-from tests.walk import walk
+from tests.walk import Placing, walk
 
-pytestmark = pytest.mark.skipif(emulation.why_not() is not None, reason=str(emulation.why_not()))
+emulated = pytest.mark.skipif(emulation.why_not() is not None, reason=str(emulation.why_not()))
+no_device = impls.why_not("cupy")
 
 
 def test_the_tree_is_passed_as_the_text_declares_it():
@@ -35,7 +42,6 @@ def test_the_tree_is_passed_as_the_text_declares_it():
 # Mutants: bugs put into the text, each of which the walks must notice
 
 USUAL = {"no guard past the last child", "the first duplicate wins", "a sum that nobody waits for"}
-
 MUTANTS = {
     "no barrier between claims and writes": ("    __syncthreads();\n", ""),
     "remainder taken from the wrong lane": ("tile.shuffle(start, winner)", "tile.shuffle(start, 0)"),
@@ -70,10 +76,12 @@ def battery():
     assert tree.prefix_sum_index(np.nextafter(tree.total(), 0)).tolist() == [5]  # past it, by rounding above it
 
 
+@emulated
 def test_the_text_itself_passes():
     battery()
 
 
+@emulated
 @pytest.mark.parametrize("bug", matrix(MUTANTS, brief=USUAL.__contains__))
 def test_a_mutant_is_caught(monkeypatch, bug):
     right, wrong = MUTANTS[bug]
@@ -104,29 +112,7 @@ def launch(kernel, blocks, threads, *arrays):
     kernel(blocks, threads, 0, places.ctypes.data)
 
 
-def test_shuffles_and_ballots():
-    lane = np.arange(64) % 32
-    own = "int t = threadIdx.x, lane = t % 32;"
-    shuffled = run(own + "out[t] = __shfl_sync(~0u, t, lane ^ 5, 32);", threads=64)
-    assert np.array_equal(shuffled, np.arange(64) ^ 5)
-    up = run(own + "out[t] = __shfl_up_sync(~0u, lane, 3, 8);")
-    assert np.array_equal(up, np.where(lane[:32] % 8 < 3, lane[:32], lane[:32] - 3))
-    flipped = run(own + "out[t] = __shfl_xor_sync(~0u, lane, 2, 4);")
-    assert np.array_equal(flipped, lane[:32] ^ 2)
-    ballots = run(own + "out[t] = __ballot_sync(~0u, lane % 3 == 0);")
-    assert set(ballots) == {sum(1 << bit for bit in range(0, 32, 3))}
-
-
-def test_groups_of_a_warp_may_part_ways():
-    body = (
-        "int t = threadIdx.x; unsigned mine = 0xfu << (t / 4 * 4); long long sum = 0;"
-        "for (int round = 0; round <= t / 4; ++round) sum += __shfl_sync(mine, t, 0, 4);"
-        "out[t] = sum;"
-    )
-    quad = np.arange(32) // 4
-    assert np.array_equal(run(body), quad * 4 * (quad + 1))
-
-
+@emulated
 def test_a_barrier_orders_what_its_absence_does_not():
     body = "__shared__ int held[256]; int t = threadIdx.x; held[t] = t + out[t]; {} out[t] = held[255 - t];"
     for salt in (1000, 2000):  # in ascending and in descending order
@@ -136,40 +122,133 @@ def test_a_barrier_orders_what_its_absence_does_not():
             assert np.array_equal(run(text, threads=256, out=np.full(256, salt)), want) == barrier
 
 
-def test_atomics_between_blocks_lose_nothing():
-    blocks, threads, rounds = 64, 32, 200
-    cells = np.zeros(4)
-    kernel = emulation.load_text(
-        'extern "C" __global__ void kernel(double* sum, int* most, int* count) {'
-        f"for (int k = 0; k < {rounds}; ++k) {{ atomicAdd(sum, 1.0); atomicAdd(count, 3); atomicSub(count, 1); }}"
-        "atomicMax(most, int(blockIdx.x * blockDim.x + threadIdx.x)); }",
-        PLAIN,
-    )["kernel"]
-    most, count = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    launch(kernel, blocks, threads, cells, most, count)
-    assert (cells[0], most[0], count[0]) == (
-        blocks * threads * rounds,
-        blocks * threads - 1,
-        2 * blocks * threads * rounds,
-    )
+VAIN = {
+    "barrier against ballot": "if (threadIdx.x < 5) __syncthreads(); else out[0] = __ballot_sync(~0u, true);",
+    "a lane that ended": "if (threadIdx.x != 3) out[0] = __shfl_sync(~0u, 1, 0, 32);",
+    "outside its own mask": "out[0] = __ballot_sync(1u, true);",
+    "two kinds": "out[0] = threadIdx.x % 2 ? __ballot_sync(~0u, true) : __shfl_sync(~0u, 1, 0, 32);",
+}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "if (threadIdx.x < 5) __syncthreads(); else out[0] = __ballot_sync(~0u, true);",
-        "if (threadIdx.x != 3) out[0] = __shfl_sync(~0u, 1, 0, 32);",
-        "out[0] = __ballot_sync(1u, true);",
-        "out[0] = threadIdx.x % 2 ? __ballot_sync(~0u, true) : __shfl_sync(~0u, 1, 0, 32);",
-    ],
-    ids=["barrier against ballot", "a lane that ended", "outside its own mask", "ballot against shuffle"],
-)
-def test_whoever_waits_in_vain_is_told(body):
+@emulated
+@pytest.mark.parametrize("wait", VAIN)
+def test_whoever_waits_in_vain_is_told(wait):
     with pytest.raises(RuntimeError, match="kernel kernel: threads of a block wait"):
-        run(body)
+        run(VAIN[wait])
     assert run("out[threadIdx.x] = 7;").tolist() == [7] * 32  # and the next launch is whole again
 
 
-def test_a_lane_that_is_not_asked_has_nothing_to_give():
-    values = run("if (threadIdx.x < 4) out[threadIdx.x] = __shfl_sync(0xfu, 1.0, threadIdx.x + 2, 32) == 1.0;")
-    assert values[:4].tolist() == [1, 1, 0, 0]
+# The text compiles for GPUs
+
+SHAPES_OF_GROUPS = [(0, 1, False), (0, 8, False), (2, 1, False), (16, 1, True), (16, 4, True), (64, 32, True)]
+KINDS = [
+    Constants(leaf, fanout, lanes, delta, packed)
+    for leaf in ("float", "double")
+    for fanout, lanes, packed in SHAPES_OF_GROUPS
+    for delta in (False, True)
+]
+
+
+def compiled(text, architecture, constants):
+    """(machine code, what the compiler says) of a text for an architecture."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
+
+    def done(answer):
+        assert answer[0] == nvrtc.nvrtcResult.NVRTC_SUCCESS, answer[0]
+        return answer[1] if len(answer) > 1 else None
+
+    made = done(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
+    flags = [f"--gpu-architecture={architecture}", *constants.flags()]
+    (status,) = nvrtc.nvrtcCompileProgram(made, len(flags), [flag.encode() for flag in flags])
+    said = bytearray(done(nvrtc.nvrtcGetProgramLogSize(made)))
+    done(nvrtc.nvrtcGetProgramLog(made, said))
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        return b"", said.decode()
+    cubin = bytearray(done(nvrtc.nvrtcGetCUBINSize(made)))
+    done(nvrtc.nvrtcGetCUBIN(made, cubin))
+    done(nvrtc.nvrtcDestroyProgram(made))
+    return bytes(cubin), said.rstrip(b"\0").decode()
+
+
+def named(constants):
+    return "-".join(constants.flags()[1:]).replace("-D", "")
+
+
+@pytest.mark.parametrize("constants", matrix(KINDS, brief=lambda kind: kind.packed == kind.delta), ids=named)
+def test_the_text_compiles_for_devices(constants):
+    text, architecture = program.kernel_text(), "sm_90" if constants.leaf == "float" else "sm_80"
+    cubin, said = compiled(text, architecture, constants)
+    assert cubin.startswith(b"\x7fELF"), said
+    assert said == ""  # not a warning either
+    for name in program.kernel_names(text):
+        assert f".text.{name}".encode() in cubin
+
+
+def test_what_does_not_compile_is_noticed():
+    text = program.kernel_text() + "\n__global__ void broken() { return 1; }"
+    cubin, said = compiled(text, "sm_90", KINDS[0])
+    assert (cubin, "return value" in said) == (b"", True)
+
+
+# A real device
+
+
+def on_a_device(test):
+    """The test, which needs a device."""
+    return pytest.mark.gpu(pytest.mark.skipif(no_device is not None, reason=str(no_device))(test))
+
+
+@on_a_device
+@pytest.mark.parametrize("placed", [True, False], ids=["device", "host"])
+@pytest.mark.parametrize(("capacity", "fanout"), [(1, 2), (257, 16), (1000, 7), (5000, 64), (100_000, 16)])
+def test_walk_on_a_device(capacity, fanout, placed):
+    for options in (
+        {},
+        {"propagate": "delta"},
+        {"lanes": 1, "fused": False},
+        {"lanes": 32, "fused": False},
+        {"lanes": 16, "fused": True, "aligned": False},
+    ):
+        tree = impls.make("cupy", capacity, fanout=fanout, **options)
+        exact = "propagate" not in options
+        walk(Placing(tree) if placed else tree, seed=capacity, steps=200, integers=False, exact=exact)
+
+
+@on_a_device
+@pytest.mark.parametrize("fused", [True, False])
+def test_large_batches_give_the_oracles_sums(fused):
+    rng = np.random.default_rng(3)
+    device, host = impls.make("cupy", 1_000_000, fused=fused), impls.make("numpy", 1_000_000)
+    for _ in range(20):
+        indices, values = rng.integers(0, 1_000_000, 65_536), rng.integers(0, 100, 65_536)
+        device.update(indices, values)
+        host.update(indices, values)
+    uniforms = rng.random(65_536)
+    assert device.check() == 0.0
+    assert device.total() == host.total()
+    assert np.array_equal(impls.to_numpy(device.sample(uniforms)[0]), host.sample(uniforms)[0])
+
+
+@on_a_device
+def test_a_device_keeps_tiny_priorities_and_names_refusals():
+    tree = impls.make("cupy", 10)
+    tree.update([4], [1e-40])  # subnormal
+    assert impls.to_numpy(tree.get([4])).tolist() == [float(np.float32(1e-40))]
+    assert impls.to_numpy(tree.sample([0.5])[0]).tolist() == [4]
+    tree.update(np.arange(10), np.arange(10.0))
+    with pytest.raises(ValueError, match="nan at position 1"):
+        tree.update(tree.place(np.array([1, 2])), tree.place(np.array([1.0, np.nan])))
+    assert (tree.total(), tree.check()) == (45.0, 0.0)
+    unchecked = impls.make("cupy", 10, validate=False)
+    assert impls.to_numpy(unchecked.sample(tree.place(np.array([0.5])))[0]).tolist() == [-1]
+    with pytest.raises(RuntimeError, match="nothing to sample"):
+        unchecked.synchronize()
+
+
+@on_a_device
+@pytest.mark.parametrize("op", ["draw", "update"])
+def test_a_captured_graph_is_as_right_as_its_calls(op):
+    prepared = prepare(Case("cupy", op, 10_000, 256, options={"validate": False}))
+    clock = gpu.GraphClock(prepared.call, 64)
+    assert clock.sample() > 0
+    assert prepared.tree.check() == 0.0

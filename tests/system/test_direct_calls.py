@@ -3,11 +3,8 @@
 import copy
 import functools
 import gc
-import inspect
 import pickle
 import random
-import resource
-import subprocess
 import sys
 import textwrap
 import threading
@@ -23,21 +20,18 @@ import impls
 numba = pytest.importorskip("numba", reason="the numba tree needs numba")
 from impls.sumtree import direct_calls  # noqa: E402
 from impls.sumtree.lanes import store_i64  # noqa: E402
-from tests.committed import ROOT  # noqa: E402
-from tests.replays import FLAT, made, rows_of  # noqa: E402
+from tests.nursery import run_python  # noqa: E402
 from tests.spellings import spelled, tensors  # noqa: E402
 
 KIND, CAPACITY = impls.traits("numba"), 1_000
-FORMS = (
+FORMS = [
     {},
     {"dtype": "float64"},
     {"layout": "plain", "threads": 2},
     {"propagate": "delta"},
     {"minimum": True},
     {"validate": False},
-)
-
-
+]
 sleep_microseconds = numba.types.ExternalFunction("usleep", numba.int32(numba.uint32))
 
 
@@ -49,7 +43,7 @@ def filled(**options):
     return tree
 
 
-def test_a_bound_method_kept_before_any_call_reaches_the_kernel_too(monkeypatch):
+def test_a_method_kept_before_any_call_reaches_the_kernel(monkeypatch):
     tree = impls.make("numba", CAPACITY)
     sample, update = tree.sample, tree.update
     update(np.arange(CAPACITY), np.ones(CAPACITY))
@@ -67,136 +61,77 @@ def in_python(tree, method):
 
 
 @pytest.mark.parametrize("options", FORMS, ids=str)
-@pytest.mark.parametrize("batch", [1, 63, 64, direct_calls.MOST])
-@pytest.mark.parametrize("spell", [spelled, tensors])
-def test_what_converts_exactly_reaches_the_kernel(options, batch, spell, monkeypatch):
-    tree, twin, rng = filled(**options), filled(**options), np.random.default_rng(batch)
-    where, uniforms = rng.integers(0, 100, batch), rng.integers(0, 256, batch) / 256
-    for each in (tree, twin):
-        each.sample(uniforms, where[:1])
-    monkeypatch.setattr(KIND, "_search", lambda *_: pytest.fail("Python was asked"))
-    monkeypatch.setattr(KIND, "_sample_without", lambda *_: pytest.fail("Python was asked"))
-    monkeypatch.setattr(KIND, "_write", lambda *_: pytest.fail("Python was asked"))
-    for indices in spell(where):
-        values = rng.integers(0, 100, batch).astype(float)
+def test_what_converts_exactly_reaches_the_kernel(options, monkeypatch):
+    for batch in (1, 63, 64, direct_calls.MOST):
+        tree, twin, rng = filled(**options), filled(**options), np.random.default_rng(batch)
+        where, uniforms = rng.integers(0, 100, batch), rng.integers(0, 256, batch) / 256
+        for each in (tree, twin):
+            each.sample(uniforms, where[:1])
+        with monkeypatch.context() as patches:
+            for hook in ("_search", "_sample_without", "_write"):
+                patches.setattr(KIND, hook, lambda *_: pytest.fail("Python was asked"))
+            compare(tree, twin, rng, where, uniforms)
+        assert (tree.total(), tree.min()) == (twin.total(), twin.min())
+        assert "delta" in options.values() or tree.check() == 0.0
+
+
+def compare(tree, twin, rng, where, uniforms):
+    """Update and sample a tree by all spellings of some numbers, and its twin by arrays."""
+    for indices in (*spelled(where), *tensors(where)):
+        values = rng.integers(0, 100, where.size).astype(float)
         twin.update(where, values)
         tree.update(indices, priorities=values)
         assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
-    for priorities in spell(values):
-        tree.update(where, np.zeros(batch))
+    for priorities in (*spelled(values), *tensors(values)):
+        tree.update(where, np.zeros(where.size))
         tree.update(priorities=priorities, indices=where)
         assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+    spellings = uniforms, uniforms.astype("f"), uniforms.tolist(), uniforms[::-1].copy()[::-1], *tensors(uniforms)[:2]
     for exclude in (None, np.array([3, 5]), where[:1]):
         expected = twin.sample(uniforms, exclude)
-        spellings = [
-            uniforms,
-            uniforms.astype("f"),
-            uniforms.tolist(),
-            uniforms[::-1].copy()[::-1],
-        ]
-        for given in spellings if spell is spelled else tensors(uniforms)[:2]:
-            for one, other in zip(tree.sample(given, exclude=exclude), expected, strict=True):
-                assert (one.dtype, one.flags.owndata, one.flags.carray) == (other.dtype, True, True)
-                assert one.tobytes() == other.tobytes()
-    assert (tree.total(), tree.min()) == (twin.total(), twin.min())
-    assert "delta" in options.values() or tree.check() == 0.0
-
-
-@pytest.mark.parametrize("batch", [1, 40])
-def test_tensors_reach_the_kernel_of_a_replay(batch, monkeypatch):
-    sequence, errors = np.arange(batch), np.arange(batch) + 1.0
-    with made("two_lock_checked", 100) as replay:
-        replay.insert(rows_of(FLAT, np.random.default_rng(0), 100))
-        replay.update_priorities(sequence, errors)
-        expected = replay.retrieve_priorities(sequence)
-        pairs = [(sequence, each) for each in tensors(errors)] + [(each, errors) for each in tensors(sequence)]
-        monkeypatch.setattr(replay, "_update", lambda *_: pytest.fail("Python was asked"))
-        for tickets, sizes in pairs:
-            replay.update_priorities(sequence, np.zeros(batch))
-            assert replay.update_priorities(tickets, errors=sizes).all()
-            np.testing.assert_array_equal(replay.retrieve_priorities(sequence), expected)
+        for given in spellings:
+            for found, other in zip(tree.sample(given, exclude=exclude), expected, strict=True):
+                assert (found.dtype, found.flags.owndata, found.flags.carray) == (other.dtype, True, True)
+                assert found.tobytes() == other.tobytes()
 
 
 def test_numbers_that_float64_does_not_hold_are_rounded_once():
     tree, number = filled(), 2**60 + 2**36 + 1  # above the middle of two float32, which float64 does not tell
-    for priorities in (
-        number,
-        [number],
-        np.array([number]),
-        np.uint64(number),
-        np.array([number], "u8"),
-    ):
+    for priorities in (number, [number], np.array([number]), np.uint64(number), np.array([number], "u8")):
         tree.update([7], 0.0)
         tree.update([7], priorities)
         assert tree.get(7) == 2.0**60 + 2.0**37
     with pytest.raises(TypeError, match="indices must be integers, not float64"):
         tree.update([np.uint64(1), np.int8(2)], [1.0, 1.0])  # of which NumPy makes floats
-    for index in (
-        0.0,
-        [0.0],
-        (5e-324,),
-        np.float64(0.0),
-        np.zeros(1),
-    ):
+    for index in (0.0, [0.0], (5e-324,), np.float64(0.0), np.zeros(1)):
         with pytest.raises(TypeError, match="indices must be integers, not float64"):
             tree.update(index, 1.0)
 
 
-def test_a_tensor_that_is_no_plain_one_is_read_as_in_python():
+def test_a_tensor_that_is_no_plain_one_is_read_by_python():
     torch = pytest.importorskip("torch", reason="tensors need torch")
     tree, z = filled(), torch.tensor([1 + 2j])
     impls.to_numpy(z.real)
     one, negated = torch.ones(1), z.conj().imag
-    kinds = [
-        one.bool(),
-        one.to(torch.float8_e5m2),
-        one.to("meta"),
-        one.to_sparse(),
-        one.view(1, 1),
-        z,
-    ]
+    kinds = [one.bool(), one.to(torch.float8_e5m2), one.to("meta"), one.to_sparse(), one.view(1, 1), z]
     for odd in (negated, negated.view(-1), torch._neg_view(one), *kinds):
         found, expected = (outcome(each, ([7], odd), {}) for each in (tree.update, in_python(filled(), "update")))
         assert found == expected, odd
 
 
-def test_one_priority_is_of_all_leaves_and_a_list_of_one_is_not():
+def test_one_priority_is_of_all_leaves_and_a_list_is_not():
     torch, tree = pytest.importorskip("torch", reason="tensors need torch"), filled()
     impls.to_numpy(torch.ones(1))
-    for number in (
-        2.0,
-        2,
-        np.float32(2),
-        np.float16(2),
-        np.array(2.0),
-        torch.tensor(2.0),
-    ):
+    for number in (2.0, 2, np.float32(2), np.float16(2), np.array(2.0), torch.tensor(2.0)):
         tree.update([3, 4, 5], 0.0)
         tree.update(np.array([3, 4, 5]), number)
         assert tree.get([3, 4, 5]).tolist() == [2.0] * 3
-        for one in ([number], (number,), np.array([float(number)])):
+        for each in ([number], (number,), np.array([float(number)])):
             with pytest.raises(ValueError, match=r"priorities must be one scalar or \[3\] like the indices, not \[1\]"):
-                tree.update(np.array([3, 4, 5]), one)
-    for number in (
-        np.float16(2.0**-24),
-        np.float16(0.1),
-        torch.tensor(0.1).bfloat16(),
-        torch.tensor(1e-40).bfloat16(),
-    ):
+                tree.update(np.array([3, 4, 5]), each)
+    for number in (np.float16(2.0**-24), np.float16(0.1), torch.tensor(0.1).bfloat16(), torch.tensor(1e-40).bfloat16()):
         tree.update([3], number)
         assert tree.get(3) == float(number) > 0
-
-
-def test_a_refused_draw_with_excluded_leaves_changes_no_sum():
-    tree = filled(propagate="delta")
-    for number in range(50):
-        tree.update([number], number / 7)
-    tree.sample([0.5], exclude=[3])
-    total = tree.total()
-    for bad in (1.0, -1.0, np.nan):
-        with pytest.raises(ValueError, match="uniform"):
-            tree.sample(np.array([0.5, bad]), exclude=[49])
-        assert tree.total() == total
 
 
 LIVES = {
@@ -235,9 +170,7 @@ def test_classes_that_were_changed_or_loaded_again_answer(life):
             tree.update([4], [0.0])
             assert [*tree.sample([0.6])[0], *tree.sample(uniforms=np.array([0.3]))[0]] == [2, 1]
         """
-    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(begin) + textwrap.dedent(LIVES[life])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    run_python("-X", "faulthandler", "-c", textwrap.dedent(begin) + textwrap.dedent(LIVES[life]))
 
 
 class Special(np.ndarray):
@@ -319,31 +252,22 @@ def outcome(method, arguments, by_name):
 
 
 @pytest.mark.parametrize("options", FORMS[:-1], ids=str)
-def test_whatever_the_arguments_results_and_messages_are_pythons(options):
+def test_whatever_is_given_answers_and_messages_are_pythons(options):
     rng, tree, twin = random.Random(str(options)), filled(**options), filled(**options)
     done, raised = 0, 0
     for _ in range(400):
         method = rng.choice(["sample", "update"])
         arguments, by_name = call(rng, method)
-        given = [one for one in [*arguments, *by_name.values()] if isinstance(one, np.ndarray)]
-        before = [sys.getrefcount(one) for one in given]
+        given = [each for each in [*arguments, *by_name.values()] if isinstance(each, np.ndarray)]
+        before = [sys.getrefcount(each) for each in given]
         found = outcome(getattr(tree, method), arguments, by_name)
-        assert [sys.getrefcount(one) for one in given] == before
+        assert [sys.getrefcount(each) for each in given] == before
         assert found == outcome(in_python(twin, method), arguments, by_name), (method, arguments, by_name)
         raised += isinstance(found, tuple)
         done += not isinstance(found, tuple)
     assert min(done, raised) > 50
     assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
-    assert tree.check() == twin.check()
-
-
-@pytest.mark.parametrize(
-    "value", [2.0, 2, np.float32(2.0), np.array(2.0), [2.0], np.array([2.0]), np.array([[2.0]])], ids=repr
-)
-def test_a_priority_for_several_leaves_is_taken_as_in_python(value):
-    tree, twin = filled(), filled()
-    assert outcome(tree.update, ([3, 5, 7], value), {}) == outcome(in_python(twin, "update"), ([3, 5, 7], value), {})
-    assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+    assert (tree.check(), tree.total()) == (twin.check(), twin.total())
 
 
 def test_an_empty_tree_refuses_as_python_does():
@@ -354,15 +278,6 @@ def test_an_empty_tree_refuses_as_python_does():
                 tree.sample(np.array([0.5]))
 
 
-def test_arguments_by_name_are_not_left_out():
-    tree = filled()
-    tree.update(np.arange(CAPACITY), np.ones(CAPACITY))
-    assert tree.sample(np.array([0.0005]), exclude=np.arange(1, CAPACITY))[0].tolist() == [0]
-    assert tree.sample(np.array([0.0005]), exclude=np.arange(CAPACITY - 1))[0].tolist() == [CAPACITY - 1]
-    tree.update(priorities=np.array([2.0]), indices=np.array([7]))
-    assert tree.get(7) == 2.0
-
-
 def sleep(result, error):
     """A kernel that takes long and does nothing."""
     sleep_microseconds(200_000)
@@ -370,7 +285,7 @@ def sleep(result, error):
     return 0
 
 
-def test_other_threads_run_beside_a_long_call_and_not_beside_a_short_one(request):
+def test_other_threads_run_beside_long_calls_alone(request):
     request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(60)  # so that this thread gives way nowhere else
     tree, looks, done = filled(), [0], threading.Event()
@@ -393,7 +308,7 @@ def test_other_threads_run_beside_a_long_call_and_not_beside_a_short_one(request
     worker.join()
 
 
-def test_where_memory_runs_out_there_is_an_error_and_no_leak():
+def test_where_memory_runs_out_nothing_leaks():
     hooks = pytest.importorskip("_testcapi", reason="this Python has no module that makes memory run out")
     tree, uniforms = filled(), np.array([0.5, 0.2])
     expected, sizes = tree.sample(uniforms)[0].tolist(), []
@@ -415,36 +330,26 @@ def test_where_memory_runs_out_there_is_an_error_and_no_leak():
 
 
 def test_a_tree_is_freed_with_its_last_reference():
-    tree, blocks = filled(), []
-    call = tree.sample
-    gone = weakref.ref(tree)
+    tree = filled()
+    call, gone = tree.sample, weakref.ref(tree)
     del tree
     assert call(np.array([0.5]))[0].size == 1  # which holds it
     del call
     assert gone() is None
-    for _ in range(2):
-        for _ in range(200):
-            tree = impls.make("numba", 20_000)
-            for _ in range(2):
-                tree.update(np.array([3]), np.array([1.0]))
-                assert tree.sample(np.array([0.5]))[0][0] == 3
-        gc.collect()
-        blocks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    assert blocks[1] - blocks[0] < 10_000  # kilobytes, where the trees have 90 each
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))])
-def test_a_copy_has_calls_and_leaves_of_its_own(duplicate):
-    tree = filled()
-    twin = duplicate(tree)
-    twin.update(np.array([3]), np.array([1e6]))
-    twin.update(np.array([3]), np.array([2e6]))
-    assert (twin.get(3), tree.get(3)) == (2e6, filled().get(3))
-    assert set(twin.sample(np.array([0.5]))[0]) == set(twin.sample(np.array([0.5]))[0]) == {3}
-    assert pickle.loads(pickle.dumps(tree.update))(0, 1.0) is None
+def test_a_copy_has_calls_and_leaves_of_its_own():
+    for duplicate in (copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))):
+        tree = filled()
+        twin = duplicate(tree)
+        twin.update(np.array([3]), np.array([1e6]))
+        twin.update(np.array([3]), np.array([2e6]))
+        assert (twin.get(3), tree.get(3)) == (2e6, filled().get(3))
+        assert set(twin.sample(np.array([0.5]))[0]) == set(twin.sample(np.array([0.5]))[0]) == {3}
+        assert pickle.loads(pickle.dumps(tree.update))(0, 1.0) is None
 
 
-def test_methods_that_a_subclass_or_a_patch_brings_are_those_that_run(monkeypatch):
+def test_methods_of_a_subclass_or_a_patch_are_those_that_run(monkeypatch):
     filled()
 
     class Mine(KIND):
@@ -468,25 +373,11 @@ def test_methods_that_a_subclass_or_a_patch_brings_are_those_that_run(monkeypatc
         KIND.sample(impls.make("numpy", 10), np.array([0.5]))
 
 
-def test_its_signature_and_its_documentation_are_those_of_the_contract():
-    tree = filled()
-    for method in direct_calls._METHODS:
-        found, plain = getattr(tree, method), in_python(tree, method)
-        assert not inspect.isfunction(vars(KIND)[method])
-        assert inspect.getdoc(found) == inspect.getdoc(getattr(impls.SumTree, method))
-        taken, others = (inspect.signature(each).parameters.values() for each in (found, plain))
-        assert [(each.name, each.default) for each in taken] == [(each.name, each.default) for each in others]
-
-
-def test_where_objects_are_laid_out_in_another_way_python_answers(monkeypatch):
+def test_python_answers_where_objects_are_laid_out_otherwise(monkeypatch):
     monkeypatch.setattr(direct_calls, "_SLOT", direct_calls._SLOT + 8)
     tree = filled()
     assert not tree._direct[[direct_calls._SAMPLE, direct_calls._UPDATE]].any()
     assert tree.sample(np.array([0.5]))[0].tolist() == filled().sample([0.5])[0].tolist()
-
-
-def test_a_batch_that_threads_share_is_none_of_these():
-    assert direct_calls.MOST < KIND.least_shared
 
 
 def test_what_is_refused_leaks_nothing():

@@ -2,11 +2,12 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 
+import impls
 from dse.records import read_file
+from impls.checks import closest, near
 from tests.nursery import run_python
 from tests.repositories import ROOT
 from tests.unit.test_recommend import records, taking, write
@@ -29,40 +30,23 @@ class TwinTree(NumpyTree):
     def nbytes_of(cls, capacity, fanout, dtype, options):
         return level_bytes(level_sizes(capacity, fanout), fanout, dtype, copies=2)
 '''
-ARRAY = '''
-"""A made-up tree that needs a library nobody has."""
-
+ARRAY = """
 import a_library_that_nobody_has
 
 from .contract import SumTree
 
 
 class ArrayTree(SumTree):
-    """States no more than it must."""
-'''
+    pass
+"""
 LIBRARY = '''
 """A made-up library with every role there is."""
-
-import numpy as np
 
 from . import base, ours
 
 
 class Tree(base.Tree):
     package, rule = "made-up", "smallest i with p_0 + .. + p_i > mass"
-
-    def _allocate(self):
-        self._tree = np.zeros(self.slots)
-
-    def sample(self, uniforms):
-        indices = self.prefix_sum_index(uniforms * self.total())
-        return indices, self._tree[indices]
-
-    def prefix_sum_index(self, mass):
-        return np.searchsorted(self._tree.cumsum(), mass, side="right")
-
-    def total(self):
-        return self._tree.cumsum()[-1]
 
 
 class Buffer(ours.PythonBuffer):
@@ -95,34 +79,31 @@ size_gib = 16
 bandwidth_gb_per_s = 20
 """
 """The machine of the records of ``tests.unit.test_recommend``."""
-TOLD = """
+FACTS = """
 import json
+import impls, impls.training
 from benchmarks.history import bench_trees
 from benchmarks.presets import PRESETS
-swept = {
-    name: sorted({(case.contestant, repr(case.options)) for block in preset.blocks for case in block.cases()})
-    for name, preset in PRESETS.items()
-}
-kinds = [bench_trees.Draw, bench_trees.Update, bench_trees.Step, bench_trees.Memory, bench_trees.Modeled]
+from dse.times.cost_model import tree_bytes
 try:
     bench_trees.Draw().setup("twin", 1_000_000, 256)
 except NotImplementedError as reason:
     refused = str(reason)
-print(json.dumps({"swept": swept, "asv": [kind.params[0] for kind in kinds], "refused": refused}))
-"""
-"""What the benchmarks of the copy say of themselves."""
-SIZES = """
-import json
-import impls
-from dse.times.cost_model import tree_bytes
 print(json.dumps({
     "names": impls.names(),
     "why_not": {name: impls.why_not(name) for name in ("twin", "array")},
-    "twin": tree_bytes("twin", 1000, 16, "float32", {}),
-    "numpy": tree_bytes("numpy", 1000, 16, "float32", {}),
+    "bytes": [tree_bytes(name, 1000, 16, "float32", {}) for name in ("numpy", "twin")],
     "variants": {name: impls.traits(name).variants for name in ("twin", "array", "of another checkout")},
+    "swept": {
+        name: sorted({(case.contestant, repr(case.options)) for block in preset.blocks for case in block.cases()})
+        for name, preset in PRESETS.items()
+    },
+    "asv": [getattr(bench_trees, kind).params[0] for kind in ("Draw", "Update", "Step", "Memory", "Modeled")],
+    "refused": refused,
+    "workloads": list(impls.training.names()),
 }))
 """
+"""What the copy says of its trees, presets, benchmarks and workloads."""
 DRAWN = """
 import json
 from pathlib import Path
@@ -140,6 +121,14 @@ cli.Sentinels = topic.Sentinels = checkout.read_load = lambda: None
 sys.exit(cli.main(sys.argv[1:]))
 """
 """The benchmarks of the copy, whatever load there is, without sentinels, whose kernels the copy would compile first."""
+ASKED = """
+import contextlib, importlib, io, json, sys
+for program, *words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert importlib.import_module(program + ".__main__").main([*words, "--json"]) == 0, words
+    print(json.dumps(json.loads(printed.getvalue())))
+"""
+"""Several commands of the copy in one process, an answer a line."""
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +144,9 @@ def project(tmp_path_factory):
         text = (folder / kind / f"{name}.toml").read_text()
         (folder / kind / f"{twin}.toml").write_text(text.replace(f'name = "{name}"', f'name = "{twin}"', 1))
     found = list(records(threads=(1,)))
-    ours = [one for one in found if (one.contestant, one.fanout) == ("numba", 16)]
-    write(folder / "results", [*found, *(taking(one.seconds / 2, one, contestant="twin") for one in ours)])
+    ours = [record for record in found if (record.contestant, record.fanout) == ("numba", 16)]
+    twins = [taking(record.seconds / 2, record, contestant="twin") for record in ours]
+    write(folder / "results", [*found, *twins])
     (folder / "results" / "here" / "platform.toml").write_text(PLATFORM)
     return folder
 
@@ -166,82 +156,111 @@ def run(project, *words):
     return run_python(*words, folder=project, PYTHONPATH=str(project)).stdout
 
 
-def ask(project, *words):
-    return json.loads(run(project, "-m", "dse", "recommend", *words, "--json"))
+def ask(project, *commands):
+    """The answers to commands of the copy."""
+    return [json.loads(line) for line in run(project, "-c", ASKED, json.dumps(commands)).splitlines()]
 
 
-def test_a_tree_is_named_sized_and_may_need_what_is_not_installed(project):
-    told = json.loads(run(project, "-c", SIZES))
-    assert {"array", "numpy", "twin"} <= set(told["names"])
-    assert told["why_not"]["twin"] is None
-    assert "needs the module 'a_library_that_nobody_has'" in told["why_not"]["array"]
-    assert told["variants"] == {"twin": [{"propagate": "delta"}], "array": [], "of another checkout": []}
-    assert told["twin"] > told["numpy"]
-
-
-def test_a_tree_is_in_every_preset_and_on_asvs_grid(project):
-    told = json.loads(run(project, "-c", TOLD))
-    for preset, cells in told["swept"].items():
+def test_a_tree_is_named_sized_and_in_every_preset(project):
+    facts = json.loads(run(project, "-c", FACTS))
+    assert {"array", "numpy", "twin"} <= set(facts["names"])
+    assert facts["why_not"]["twin"] is None
+    assert "needs the module 'a_library_that_nobody_has'" in facts["why_not"]["array"]
+    assert facts["variants"] == {"twin": [{"propagate": "delta"}], "array": [], "of another checkout": []}
+    assert facts["bytes"] == sorted(set(facts["bytes"]))
+    for preset, cells in facts["swept"].items():
         assert ["twin", "{}"] in cells
         assert [options for name, options in cells if name == "array"] == ["{}"]
         assert (["twin", "{'propagate': 'delta'}"] in cells) == (preset not in ("smoke", "brief"))
-    for contestants in told["asv"]:
-        assert {"array", "numpy", "twin"} <= set(contestants)
-    assert told["refused"] == "twin is too slow with more than 100,000 leaves"
+    assert all({"array", "numpy", "twin"} <= set(contestants) for contestants in facts["asv"])
+    assert "100,000 leaves" in facts["refused"]
+    assert "mine" in facts["workloads"]
 
 
 def test_a_tree_is_swept_and_drawn(project, tmp_path):
     axes = "--capacities 50,60 --batches 4,8 --fanouts 16 --ops draw,update --budget 0.001 --no-floor".split()
     chosen = ["--preset", "smoke", "--contestants", "twin", "--results", str(tmp_path), "--json"]
     summary = json.loads(run(project, "-c", QUIET, "sweep", *axes, *chosen))
-    found = [one for one in read_file(project / summary["file"]) if one.primitive == "sum_tree"]
-    assert {(one.contestant, one.source) for one in found} == {("twin", "measured")}
+    found = [record for record in read_file(project / summary["file"]) if record.primitive == "sum_tree"]
+    assert {(record.contestant, record.source) for record in found} == {("twin", "measured")}
     assert len(found) == summary["cells"] == 2 * 2 * 2
-    assert '"twin"' in run(project, "-m", "benchmarks", "list", "--results", str(tmp_path), "--json")
     pytest.importorskip("pandas", reason="tables need pandas")
-    drawn = json.loads(run(project, "-c", DRAWN))
-    assert {"twin", "flat", "numba"} <= {*drawn}
+    assert {"twin", "flat", "numba"} <= {*json.loads(run(project, "-c", DRAWN))}
 
 
-@pytest.mark.parametrize(("capacity", "batch"), [(1_000_000, 512), (100_000, 64)])
-def test_a_tree_that_is_fastest_is_recommended(project, capacity, batch):
-    given = ask(project, "--capacity", str(capacity), "--batch", str(batch), "--machine", "here")
-    assert given["choice"]["implementation"] == "twin"
-    assert given["choice"]["source"] == ("measured" if capacity == 1_000_000 else "interpolated")
-
-
-def tree_of(given):
-    """the implementation that a mapping samples from."""
-    (part,) = (row for row in given["rows"] if row.get("part") == "updating")
-    return part["details"]["contestant"]
-
-
-def test_a_tree_is_an_option_of_mappings_where_it_was_timed_and_by_its_traits_elsewhere(project):
+def test_a_tree_is_recommended_and_an_option_of_mappings(project):
+    recommend = ["dse", "recommend"]
+    sizes = [["--capacity", str(capacity), "--batch", batch] for capacity, batch in ((10**6, "512"), (10**5, "64"))]
     here = ["--platform", "results/here/platform.toml", "--workload", "cartpole_dqn"]
     here += ["--fix", "arrangement=serial"]  # processes share numba's tree alone
-    assert tree_of(ask(project, *here)) == "twin"
-    assert tree_of(ask(project, *here, "--fix", "contestant=numba")) == "numba"
     elsewhere = ["--platform", "u200", "--workload", "cartpole_dqn", "--fix", "updating=cpu"]
-    assert tree_of(ask(project, *elsewhere, "--fix", "contestant=twin")) == "twin"
+    commands = [[*recommend, *size, "--machine", "here"] for size in sizes]
+    commands += [[*recommend, *here], [*recommend, *here, "--fix", "contestant=numba"]]
+    commands += [[*recommend, *elsewhere, "--fix", "contestant=twin"]]
+    commands += [[*recommend, "--platform", "board", "--workload", "mine"]]
+    large, small, *mapped, mine = ask(project, *commands)
+    assert [answer["choice"]["implementation"] for answer in (large, small)] == ["twin", "twin"]
+    assert [answer["choice"]["source"] for answer in (large, small)] == ["measured", "interpolated"]
+    parts = [next(row for row in answer["rows"] if row.get("part") == "updating") for answer in mapped]
+    assert [part["details"]["contestant"] for part in parts] == ["twin", "numba", "twin"]
+    assert (mine["question"]["platform"], mine["question"]["workload"]) == ("board", "mine")
 
 
-def test_a_workload_and_a_platform_are_files(project):
-    assert "mine" in run(project, "-c", "import impls.training; print(*impls.training.names())").split()
-    assert "board" in run(project, "-m", "dse", "platform", "list")
-    given = ask(project, "--platform", "board", "--workload", "mine")
-    assert (given["question"]["platform"], given["question"]["workload"]) == ("board", "mine")
+def test_a_library_is_one_file_whatever_it_is_timed_as(project):
+    commands = ["peers", "run loops", "run replay --buffers made_up", "run plugins"]
+    for cells in ask(project, *(["benchmarks", *command.split(), "--dry-run"] for command in commands)):
+        assert "made_up" in {cell["contestant"] for cell in cells}
 
 
-@pytest.mark.parametrize("command", ["peers", "run loops", "run replay --buffers made_up", "run plugins"])
-def test_a_library_is_one_file_whatever_it_is_timed_as(project, command):
-    listed = json.loads(run(project, "-m", "benchmarks", *command.split(), "--dry-run", "--json"))
-    assert "made_up" in {cell["contestant"] for cell in listed}
+# The registry
+
+BAD_FILES = {
+    "far": "import library_that_is_nowhere",
+    "bad": "from .contract import name_that_is_nowhere",
+    "lost": "from . import module_that_is_nowhere",
+    "none": "from .numpy_tree import NumpyTree",
+}
+REASONS = f"""
+import json, impls
+def reason(name):
+    try:
+        return ["reason", impls.why_not(name)]
+    except Exception as error:
+        return ["raised", str(error)]
+print(json.dumps({{name: reason(name) for name in {list(BAD_FILES)}}}))
+"""
 
 
-def test_a_librarys_tree_is_timed(project, tmp_path):
-    tiny = "--contestants made_up --capacity 100 --batches 8 --capacities 64 --budget 0 --no-accuracy".split()
-    run(project, "-c", QUIET, "peers", *tiny, "--python", sys.executable, "--results", str(tmp_path))
-    (path,) = tmp_path.glob("*/peers.jsonl")
-    found = read_file(path)
-    timed = {record.contestant for record in found if record.samples_seconds}
-    assert timed == {record.contestant for record in found} == {"made_up"}
+def test_only_a_missing_library_becomes_a_reason(tmp_path):
+    shutil.copytree(ROOT / "impls", tmp_path / "impls", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in BAD_FILES.items():
+        (tmp_path / "impls" / "sumtree" / f"{name}_tree.py").write_text(text + "\n")
+    outcomes = json.loads(run(tmp_path, "-c", REASONS))
+    assert {name for name, (kind, _) in outcomes.items() if kind == "reason"} == {"far"}
+    words = "library_that_is_nowhere", "name_that_is_nowhere", "module_that_is_nowhere", "exactly one"
+    for (name, (_, text)), word in zip(outcomes.items(), words, strict=True):
+        assert word in text, name
+
+
+def test_names_and_options_are_suggested():
+    assert {"python", "numpy", "numba", "flat", "cumsum"} <= set(impls.names())
+    assert list(impls.names()) == sorted(impls.names())
+    assert "'numba'" in impls.why_not("numbaa") and impls.why_not("../numpy")
+    with pytest.raises(RuntimeError, match="'nope'"):
+        impls.make("nope", 10)
+    for name, options, words in (
+        ("numpy", {"propogate": "delta"}, "'propogate'.*'propagate'"),
+        ("numpy", {"propagate": "detla"}, "'recompute', 'delta', not 'detla'.*'delta'"),
+        ("flat", {"layout": "prefix"}, "fanout, dtype, threads, validate, minimum"),
+        ("numba", {"K": 4}, "fanout, .*threads, .*minimum, propagate, .*fanout="),
+    ):
+        with pytest.raises(ValueError, match=words):
+            impls.make(name, 10, **options)
+
+
+def test_only_what_may_be_a_misspelling_has_a_suggestion():
+    known = ["h200", "u200", "gpu", "float32", "float64", "memory_gb", "dqn", "recommend", "fanout", "fpga"]
+    right = {"memroy_gb": "memory_gb", "dqm": "dqn", "floot32": "float32", "recomend": "recommend", "u200x": "u200"}
+    for word in (*right, "h100", "tpu", "float16", "u250", "layout", "cpu"):
+        assert closest(word, known) == [right[each] for each in [word] if each in right], word
+        assert near(word, known) == (f"; did you mean {right[word]!r}?" if word in right else "")

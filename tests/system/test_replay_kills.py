@@ -1,9 +1,6 @@
 """Processes that share a replay are killed, anywhere: the others go on, and no more is lost than was under way."""
 
-import contextlib
-import os
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ import pytest
 from impls.replay import ClosedError, attach, make, steps, strategies
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.registry import strategy_class
-from tests.matrix import matrix
+from tests.matrix import matrix, slow
 from tests.replay_stress import PLAIN, STACKED, STEPPED, Plan, Processes, inspect, learn, numbers_in, packed, server
 from tests.replays import within
 
@@ -26,6 +23,12 @@ INSERTING += [("insert", point, arrival) for point in TREE for arrival in (1, 2)
 UPDATING = [("update", point, 1) for point in (steps.UPDATE, *TREE, steps.UPDATED)]
 RETRIEVING = [("retrieve", steps.READ_LEAF, 1)]
 SAMPLING = [("sample", point, 1) for point in range(steps.SEARCH, steps.RECHECK + 1)]
+STOPS = INSERTING + UPDATING + SAMPLING + RETRIEVING
+
+
+def label(value):
+    """The strategy, or the operation, its point and which arrival there."""
+    return value if isinstance(value, str) else "-".join(map(str, value))
 
 
 def _victim(handle, operation, pipe):
@@ -106,9 +109,12 @@ def replay_name(replay):
     return replay.handle().strategy
 
 
-@pytest.mark.parametrize(("operation", "point", "arrival"), INSERTING + UPDATING + SAMPLING + RETRIEVING)
-@pytest.mark.parametrize("strategy", STEPPED)
-def test_a_kill_at_any_point_loses_what_was_under_way_alone(strategy, operation, point, arrival):
+KILLED = matrix(STEPPED, STOPS, brief=lambda strategy, stop: strategy != "global" or stop in INSERTING)
+
+
+@pytest.mark.parametrize(("strategy", "stop"), KILLED, ids=label)
+def test_a_kill_at_any_point_loses_what_was_under_way_alone(strategy, stop):
+    operation, point, arrival = stop
     with filled(strategy) as replay:
         killed = Victim(replay, operation).kill_at(point, arrival)
         go_on(replay)
@@ -197,35 +203,13 @@ def _expect_progress(team, dead):
         time.sleep(1e-3)
 
 
+@pytest.mark.parametrize(("kills", "seconds"), [(20, 0.02), slow(300, 0.05)])
 @pytest.mark.parametrize("strategy", matrix(SHARED, brief=lambda name: name != "global"))
-def test_twenty_kills_at_random_moments(strategy):
-    kill_many(strategy, 20, 0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", SHARED)
-def test_three_hundred_kills_at_random_moments(strategy):
-    kill_many(strategy, 300, 0.05)
+def test_kills_at_random_moments(strategy, kills, seconds):
+    kill_many(strategy, kills, seconds)
 
 
 # Memory
-
-
-def users_of(memory):
-    """Processes that have this memory, a device and an inode, mapped or open: a file on a disk may share the inode."""
-    device, inode = memory
-    mapped = [f"{os.major(device):02x}:{os.minor(device):02x}", str(inode)]
-    users = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if any(line.split()[3:5] == mapped for line in (process / "maps").read_text().splitlines()):
-                users.add(int(process.name))
-        with contextlib.suppress(OSError):
-            for link in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    if (link.stat().st_dev, link.stat().st_ino) == memory:
-                        users.add(int(process.name))
-    return users
 
 
 def _creator(pipe):
@@ -241,7 +225,7 @@ def _user(handle, pipe):
         pipe.send(replay.written)
 
 
-def test_a_replay_outlives_its_creator_and_leaves_nothing_behind():
+def test_a_replay_outlives_its_creator():
     mine, theirs = server().Pipe()
     creator = server().Process(target=_creator, args=(theirs,), daemon=True)
     creator.start()
@@ -259,7 +243,3 @@ def test_a_replay_outlives_its_creator_and_leaves_nothing_behind():
         assert mine.recv() == replay.written == CAPACITY + 3
         user.join(PATIENCE_SECONDS)
         assert replay.check() == 0
-        status = os.fstat(replay._memory._descriptor.number)
-        memory = status.st_dev, status.st_ino
-        assert users_of(memory) == {os.getpid()}
-    assert users_of(memory) == set()

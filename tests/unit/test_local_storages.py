@@ -113,6 +113,10 @@ def compare(seed, kinds):
             for number, sequence in enumerate(batch.sequence):
                 for name, part in batch.rows.items():
                     np.testing.assert_array_equal(part[number], truth[sequence][name])
+            # An update of whatever was written must not bring a filler, or a record with a cut stack, to life.
+            buffer.update_priorities(np.arange(buffer.written), np.ones(buffer.written))
+            drawn = buffer.sample(len(buffer), 0.4, np.random.default_rng(0), distinct=True).sequence
+            assert len(buffer) == np.count_nonzero(buffer.state_dict()["leaves"]) and set(drawn) <= set(truth)
 
 
 def plain(capacity, layout):
@@ -123,8 +127,8 @@ def compiled(capacity, layout):
     return replay.make(capacity, layout, alpha=0.0, epsilon=1e-3)
 
 
-@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 250), marks=pytest.mark.slow)])
-def test_stacks_are_those_given_or_an_error_whoever_tells_an_episodes_end(seeds):
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 250), marks=pytest.mark.slow)])
+def test_stacks_are_those_given_whoever_tells_an_episodes_end(seeds):
     pytest.importorskip("numba")
     for seed in seeds:
         compare(seed, [plain, compiled])
@@ -134,49 +138,60 @@ def stack(*numbers):
     return np.array([[number, number] for number in numbers], np.float32)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        (stack(5, 5, 5), 0, 0.0, stack(5, 5, 6), False),  # an episode that begins
-        (stack(1, 2, 4), 0, 0.0, stack(2, 4, 5), False),  # but for its newest frame
-        (stack(1, 2, 3), 0, 0.0, stack(5, 5, 5), False),  # the next observation of an environment reset at once
-        (stack(1, 2, 3)[1:], 0, 0.0, stack(2, 3, 4), False),
-        (stack(1, 2, 3), 2, 0.0, stack(2, 3, 4), False),
-        (stack(1, 2, 3), 0, np.nan, stack(2, 3, 4), False),
-        (stack(1, 2, 3), 0, 0.0, stack(2, 3, 4), "False"),
-    ],
-)
+def test_a_storage_hands_over_single_frames():
+    local = LocalStorage(LAYOUT, 4)
+    for at in range(4):
+        local.append(stack(at, at + 1, at + 2), 0, float(at), stack(at + 1, at + 2, at + 3), at == 3)
+    expected = local.transitions()
+    taken, drawable = local.take()
+    assert taken["frame"][:, 0].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert drawable.tolist() == [False, False, True, True, True, True, False]
+    assert expected["next_observation"][-1, :, 0].tolist() == [4, 5, 6]
+    assert expected["terminated"].tolist() == [False, False, False, True]
+
+
+BAD_STEPS = [
+    (stack(5, 5, 5), 0, 0.0, stack(5, 5, 6), False),  # an episode that begins
+    (stack(1, 2, 4), 0, 0.0, stack(2, 4, 5), False),  # but for its newest frame
+    (stack(1, 2, 3), 0, 0.0, stack(5, 5, 5), False),  # the next observation of an environment reset at once
+    (stack(1, 2, 3)[1:], 0, 0.0, stack(2, 3, 4), False),
+    (stack(1, 2, 3), 2, 0.0, stack(2, 3, 4), False),
+    (stack(1, 2, 3), 0, np.nan, stack(2, 3, 4), False),
+    (stack(1, 2, 3), 0, 0.0, stack(2, 3, 4), "False"),
+]
+
+
 @pytest.mark.parametrize("ended", [True, False])
-def test_what_cannot_be_stored_changes_nothing(step, ended):
-    one, several = LocalStorage(LAYOUT, 3), LocalStorages(LAYOUT, 3, 2)
+def test_what_cannot_be_stored_changes_nothing(ended):
+    alone, several = LocalStorage(LAYOUT, 3), LocalStorages(LAYOUT, 3, 2)
     first, good = (stack(0, 1, 2), 1, 1.0, stack(1, 2, 3), ended), (stack(1, 2, 3), 0, 0.0, stack(2, 3, 4), False)
-    one.append(*first)
+    alone.append(*first)
     several.append(two(first), np.ones(2, bool))
-    with pytest.raises(ValueError, match=r"."):
-        one.append(*step)
-    with pytest.raises(ValueError, match=r"."):
-        several.append(two(step), np.array([False, True]))
-    one.append(*good)
+    for step in BAD_STEPS:
+        with pytest.raises(ValueError, match=r"."):
+            alone.append(*step)
+        with pytest.raises(ValueError, match=r"."):
+            several.append(two(step), np.array([False, True]))
+    alone.append(*good)
     several.append(two(good), np.array([True, True]))
-    assert one.transitions()["observation"][:, :, 0].tolist() == [[0, 1, 2], [1, 2, 3]]
-    assert one.transitions()["next_observation"][:, :, 0].tolist() == [[1, 2, 3], [2, 3, 4]]
+    assert alone.transitions()["observation"][:, :, 0].tolist() == [[0, 1, 2], [1, 2, 3]]
+    assert alone.transitions()["next_observation"][:, :, 0].tolist() == [[1, 2, 3], [2, 3, 4]]
     records, drawable = several.take(np.ones(2, bool))
     assert records["frame"][:, 0].tolist() == [0, 1, 2, 3, 4] * 2
     assert drawable.tolist() == [False, False, True, True, False] * 2
 
 
-@pytest.mark.parametrize("layout", [LAYOUT, Layout((2,), "float32", choices=2)])
+@pytest.mark.parametrize("layout", [LAYOUT, Layout((2,), "float32", choices=2)], ids=["stacked", "flat"])
 def test_a_full_storage_takes_nothing_more(layout):
-    one, several = LocalStorage(layout, 1), LocalStorages(layout, 1, 2)
+    alone, several = LocalStorage(layout, 1), LocalStorages(layout, 1, 2)
     world = World(np.random.default_rng(0), layout, 0)
     first, second = world.step(), world.step()
-    one.append(*first)
+    alone.append(*first)
     several.append(two(first), np.array([True, True]))
     before = several.state_dict()["arrays"]
-    with pytest.raises(ValueError, match=r"holds 1 transitions .* take\(\)"):
-        one.append(*second)
-    with pytest.raises(ValueError, match=r"holds 1 transitions .* take\(\)"):
-        several.append(two(second), np.array([True, False]))
+    for append in (lambda: alone.append(*second), lambda: several.append(two(second), np.array([True, False]))):
+        with pytest.raises(ValueError, match=r"holds 1 transitions .* take\(\)"):
+            append()
     assert all((part == before[name]).all() for name, part in several.state_dict()["arrays"].items())
 
 

@@ -18,9 +18,16 @@ from tests.fake_cluster import (
     make_replay,
     numbered_records,
 )
+from tests.matrix import slow
 from tests.replays import LAYOUTS, chunk, made
 
-SIZES = {1: [2000], 2: [700, 1300], 3: [300, 0, 700], 7: [300, 1, 700, 0, 200, 500, 299]}
+ALONE = {"ahead": 0, "batches_a_call": 1}
+
+
+def sampler_of(sizes, scale=None, **options):
+    """(calls of shards of so many records, a sampler of them, the records' priorities)."""
+    calls, priorities = filled_shards(sizes, scale)
+    return calls, Sampler(calls, LAYOUT, **options), priorities
 
 
 def numbers_of(batch):
@@ -34,10 +41,22 @@ def draw(sampler, batch, count, rng, beta=0.4, each=lambda batch: None):
         yield drawn
 
 
-def p_of_draws(sizes, seed, draws, scale=None):
+def drawn_until(sampler, batch, is_there):
+    """The first batch some number of which is there."""
+    deadline = time.monotonic() + 10
+    while not is_there(numbers_of(drawn := sampler.sample(batch, 0.4))).any():
+        assert time.monotonic() < deadline
+    return drawn
+
+
+def p_of(counts, priorities):
+    wanted = counts.sum() * priorities / priorities.sum()
+    return power_divergence(counts, wanted, lambda_="log-likelihood").pvalue
+
+
+def p_of_draws(sizes, scale, seed, draws):
     """The p-value of a G-test of draws while updates run, which give records the priorities that they have."""
-    calls, priorities = filled_shards(sizes, scale)
-    sampler = Sampler(calls, LAYOUT, batches_a_call=8)
+    _, sampler, priorities = sampler_of(sizes, scale, batches_a_call=8)
     errors = priorities ** (1 / 0.6) - 1e-2
     counts = np.zeros(priorities.size)
 
@@ -46,41 +65,39 @@ def p_of_draws(sizes, seed, draws, scale=None):
 
     for batch in draw(sampler, 1000, draws // 1000, Independent(seed), each=update):
         counts += np.bincount(numbers_of(batch), minlength=counts.size)
-    wanted = priorities if scale is None else priorities * np.repeat(scale, sizes)
     sampler.flush()
     stats = sampler.stats()
     assert stats["waiting"] == 0 and stats["applied"] == stats["sent"] and stats["drawn_again"] == 0
     assert stats["skew"] <= stats["most_skew"] < 1e-6 and stats["requests"] > 0
-    return power_divergence(counts, counts.sum() * wanted / wanted.sum(), lambda_="log-likelihood").pvalue
+    return p_of(counts, priorities if scale is None else priorities * np.repeat(scale, sizes))
+
+
+SIZES = [
+    ([300, 0, 700], None),
+    ([300, 1, 700, 0, 200, 500, 299], None),
+    ([300, 700, 1000], [3.0, 1.0, 0.3]),  # wrong totals are what records are drawn by
+]
+
+
+@pytest.mark.parametrize(("seeds", "draws"), [(1, 100_000), slow(20, 1_000_000)])
+@pytest.mark.parametrize(("sizes", "scale"), SIZES)
+def test_records_are_drawn_in_proportion(sizes, scale, seeds, draws):
+    p_values = [p_of_draws(sizes, scale, seed, draws) for seed in range(seeds)]
+    assert 0.001 < min(p_values) and max(p_values) < 0.999, p_values
 
 
 def test_each_batch_of_a_request_is_drawn_alike():
-    calls, priorities = filled_shards([300, 0, 700])
-    sampler, counts = Sampler(calls, LAYOUT, batches_a_call=4), np.zeros((4, priorities.size))
-    for number, batch in enumerate(draw(sampler, 2, 12_000, Independent(5))):
+    _, sampler, priorities = sampler_of([300, 0, 700], batches_a_call=4)
+    counts = np.zeros((4, priorities.size))
+    for number, batch in enumerate(draw(sampler, 4, 4_000, Independent(5))):
         counts[number % 4] += np.bincount(numbers_of(batch), minlength=priorities.size)
-    for number in range(4):
-        wanted = counts[number].sum() * priorities / priorities.sum()
-        assert power_divergence(counts[number], wanted, lambda_="log-likelihood").pvalue > 0.001
-
-
-@pytest.mark.parametrize("shards", SIZES)
-def test_records_are_drawn_in_proportion_to_their_priorities(shards):
-    assert 0.001 < p_of_draws(SIZES[shards], 0, 200_000) < 0.999
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shards", SIZES)
-def test_a_million_draws_of_twenty_seeds(shards):
-    p_values = [p_of_draws(SIZES[shards], seed, 1_000_000) for seed in range(1, 21)]
-    assert 0.001 < min(p_values) and max(p_values) < 0.999, p_values
+    assert min(p_of(each, priorities) for each in counts) > 0.001
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
 def test_wrong_totals_leave_weighed_draws_as_those_of_one_tree(beta):
-    sizes, scale = [300, 700, 1000], [3.0, 1.0, 0.3]
-    calls, priorities = filled_shards(sizes, scale)
-    sampler = Sampler(calls, LAYOUT, batches_a_call=1, ahead=0)
+    sizes = [300, 700, 1000]
+    _, sampler, priorities = sampler_of(sizes, [3.0, 1.0, 0.3], **ALONE)
     shares = []
     for batch in draw(sampler, 4096, 150, Independent(1), beta):
         shares.append(np.bincount(numbers_of(batch), batch.weights, minlength=priorities.size) / batch.weights.sum())
@@ -92,13 +109,9 @@ def test_wrong_totals_leave_weighed_draws_as_those_of_one_tree(beta):
     assert (np.abs(by_shard.mean(axis=0) - wanted) < 3 * error + 1e-12).all()
 
 
-def test_wrong_totals_are_what_records_are_drawn_by():
-    assert 0.001 < p_of_draws([300, 700, 1000], 3, 200_000, [3.0, 1.0, 0.3]) < 0.999
-
-
 def test_weights_at_fresh_totals_are_those_of_one_tree():
-    calls, priorities = filled_shards([300, 700, 1000])
-    batch = Sampler(calls, LAYOUT).sample(512, 0.4)
+    _, sampler, priorities = sampler_of([300, 700, 1000])
+    batch = sampler.sample(512, 0.4)
     theirs = priorities[numbers_of(batch)]
     wanted = np.float32(theirs.min() / theirs) ** np.float32(0.4)
     np.testing.assert_allclose(batch.weights, wanted, rtol=2.4e-7)  # two units in the last place of float32
@@ -126,30 +139,20 @@ def test_one_shard_is_a_local_replay_bit_for_bit(layout, dtype):
 
 
 def test_each_batch_of_a_request_has_a_record_in_each_interval():
-    calls, priorities = filled_shards([300, 700, 1000])
+    _, sampler, priorities = sampler_of([300, 700, 1000], batches_a_call=8)
     ends = np.cumsum(priorities) / priorities.sum()
-    for batch in draw(Sampler(calls, LAYOUT, batches_a_call=8), 16, 24, np.random.default_rng(0)):
+    for batch in draw(sampler, 16, 24, np.random.default_rng(0)):
         ranks = numbers_of(batch)
         starts = ends[ranks] - priorities[ranks] / priorities.sum()
         intervals = np.arange(16) / 16
         assert (starts < intervals + 1 / 16 + 1e-9).all() and (ends[ranks] > intervals - 1e-9).all()
 
 
-def test_few_shards_a_request_draw_alike():
-    calls, priorities = filled_shards([100, 300, 50, 0, 400, 250])
-    sampler = Sampler(calls, LAYOUT, most_shards=2, batches_a_call=1)
-    counts = np.zeros(priorities.size)
-    for batch in draw(sampler, 25, 3000, np.random.default_rng(2)):
-        counts += np.bincount(numbers_of(batch), minlength=counts.size)
-    owners = np.repeat(np.arange(6), [100, 300, 50, 0, 400, 250])
-    shares = np.bincount(owners, counts) / counts.sum()
-    np.testing.assert_allclose(shares, np.bincount(owners, priorities) / priorities.sum(), atol=0.012)
-    assert sampler.stats()["calls"] < 2.5 * sampler.stats()["requests"] + 200
+# Updates
 
 
-def test_updates_reach_the_shard_of_their_record_and_the_last_of_equals_wins():
-    calls, _ = filled_shards([50, 60, 70])
-    sampler = Sampler(calls, LAYOUT, ahead=0, batches_a_call=1)
+def test_updates_reach_their_shard_and_the_last_of_equals_wins():
+    calls, sampler, _ = sampler_of([50, 60, 70], **ALONE)
     batch = sampler.sample(128, 0.4)
     errors, given = np.arange(1.0, 129.0), batch.sequence.copy()
     sampler.update_priorities(given, errors)
@@ -162,52 +165,28 @@ def test_updates_reach_the_shard_of_their_record_and_the_last_of_equals_wins():
         assert priority == pytest.approx((error + 1e-2) ** 0.6, rel=1e-6)
 
 
-def test_updates_of_records_overwritten_since_are_counted():
-    calls, _ = filled_shards([100, 100])
-    sampler = Sampler(calls, LAYOUT, ahead=0, batches_a_call=1)
-    batch = sampler.sample(40, 0.4)
-    for shard in range(2):
-        calls.replay(shard).insert(numbered_records(0, 2048))
-    sampler.update_priorities(batch.sequence, np.ones(40))
-    sampler.flush()
-    stats = sampler.stats()
-    assert (stats["sent"], stats["overwritten"], stats["applied"], stats["waiting"]) == (40, 40, 0, 0)
-
-
 def test_the_largest_priority_reaches_all_shards():
-    calls, _ = filled_shards([100, 100])
+    calls, sampler, _ = sampler_of([100, 100])
     calls.replay(1).insert(numbered_records(500, 1), [1e4])
-    sampler = Sampler(calls, LAYOUT)
     sampler.sample(8, 0.4)
     sampler.flush()
     assert calls.replay(0).largest == calls.replay(1).largest == pytest.approx((1e4 + 1e-2) ** 0.6, rel=1e-6)
 
 
-def test_an_empty_shard_is_drawn_from_once_it_has_records():
-    calls, _ = filled_shards([100, 0])
-    sampler = Sampler(calls, LAYOUT, ahead=0, batches_a_call=1, patience=0.5)
-    sampler.sample(16, 0.4)
-    calls.replay(1).insert(numbered_records(1000, 500))
-    deadline = time.monotonic() + 10
-    while not (numbers_of(sampler.sample(16, 0.4)) >= 1000).any():
-        assert time.monotonic() < deadline
+# Losses
 
 
 def test_a_killed_shard_owes_nothing_and_comes_back_empty():
-    calls, _ = filled_shards([200, 300, 400])
-    sampler = Sampler(calls, LAYOUT, patience=0.5)
+    calls, sampler, _ = sampler_of([200, 300, 400], patience=0.5)
     old = sampler.sample(64, 0.4)
     calls.kill(1)
     numbers = np.concatenate([numbers_of(batch) for batch in draw(sampler, 64, 60, None)])
-    assert numbers.size == 64 * 60
     assert 0 < sampler.stats()["drawn_again"] <= 3 * 8 * 64  # of the requests that were under way
     recent = numbers[-64 * 20 :]
     assert not ((recent >= 200) & (recent < 500)).any() and sampler.stats()["shards_gone"] == 1
     calls.restart(1)
     calls.replay(1).insert(numbered_records(5000, 300))
-    deadline = time.monotonic() + 10
-    while not (numbers_of(new := sampler.sample(64, 0.4)) >= 5000).any():
-        assert time.monotonic() < deadline
+    new = drawn_until(sampler, 64, lambda numbers: numbers >= 5000)
     assert len(np.unique(new.sequence % 3)) > 1
     before = calls.replay(1).total
     sampler.update_priorities(old.sequence, np.full(64, 1e3))  # records of the shard's process that ended
@@ -217,9 +196,8 @@ def test_a_killed_shard_owes_nothing_and_comes_back_empty():
     assert stats["late"] == (old.sequence % 3 == 1).sum() and stats["shards_lost"] >= 1
 
 
-def test_an_update_for_a_process_that_ended_unseen_changes_nothing():
-    calls, _ = filled_shards([200, 300])
-    sampler = Sampler(calls, LAYOUT, ahead=0, batches_a_call=1, patience=5.0)
+def test_an_update_for_a_process_that_ended_changes_nothing():
+    calls, sampler, _ = sampler_of([200, 300], patience=5.0, **ALONE)
     batch = sampler.sample(64, 0.4)
     calls.kill(0)
     calls.restart(0)
@@ -231,28 +209,23 @@ def test_an_update_for_a_process_that_ended_unseen_changes_nothing():
     assert sampler.stats()["late"] == (batch.sequence % 2 == 0).sum() > 0
 
 
-def test_a_stopped_shard_is_waited_for_once_and_comes_back_with_its_records():
-    calls, _ = filled_shards([200, 300, 400])
-    sampler = Sampler(calls, LAYOUT, ahead=3, patience=0.3)
+def test_a_stopped_shard_is_waited_for_once_and_comes_back():
+    calls, sampler, _ = sampler_of([200, 300, 400], ahead=3, patience=0.3)
     sampler.update_priorities(sampler.sample(64, 0.4).sequence, np.ones(64))
     calls.stop(2)
     began = time.monotonic()
-    for batch in draw(sampler, 64, 100, None):
-        assert batch.weights.size == 64
+    for batch in draw(sampler, 64, 60, None):
         sampler.update_priorities(batch.sequence, np.ones(64))
     assert time.monotonic() - began < 0.3 + 2.0 and 0.25 < calls.waited < 0.35
     assert sampler.stats()["shards_lost"] == 1
     calls.resume(2)
-    deadline = time.monotonic() + 10
-    while not (numbers_of(sampler.sample(64, 0.4)) >= 500).any():
-        assert time.monotonic() < deadline
+    drawn_until(sampler, 64, lambda numbers: numbers >= 500)
     sampler.flush()
     assert sampler.stats()["waiting"] == 0
 
 
 def test_no_shard_at_all_is_said_within_the_patience():
-    calls, _ = filled_shards([10, 10])
-    sampler = Sampler(calls, LAYOUT, patience=0.2)
+    calls, sampler, _ = sampler_of([10, 10], patience=0.2)
     calls.kill(0)
     calls.stop(1)
     began = time.monotonic()
@@ -260,44 +233,29 @@ def test_no_shard_at_all_is_said_within_the_patience():
         sampler.sample(4, 0.4)
     assert time.monotonic() - began < 2.2
     calls.resume(1)
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            assert sampler.sample(4, 0.4).weights.size == 4
-            break
-        except ClusterError:
-            assert time.monotonic() < deadline
-
-
-def test_shards_without_records_have_nothing_to_sample():
     with pytest.raises(RuntimeError, match="nothing to sample"):
         Sampler(ThreadCalls([make_replay] * 2), LAYOUT).sample(4, 0.4)
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (lambda sampler: sampler.sample(0, 0.4), ValueError),
-        (lambda sampler: sampler.sample(4.5, 0.4), TypeError),
-        (lambda sampler: sampler.sample(4, -1.0), ValueError),
-        (lambda sampler: sampler.sample(4, 0.4, 0), TypeError),
-        (lambda sampler: sampler.sample(4, 0.4, distinct=True), ValueError),
-        (lambda sampler: sampler.update_priorities([0, 1], [1.0, np.nan]), ValueError),
-        (lambda sampler: sampler.update_priorities([0, 1], [1.0]), ValueError),
-        (lambda sampler: sampler.update_priorities([0.5], [1.0]), TypeError),
-    ],
-)
-def test_bad_arguments_are_refused_before_anything_is_sent(call, error):
-    calls, _ = filled_shards([10])
-    sampler = Sampler(calls, LAYOUT)
-    with pytest.raises(error):
-        call(sampler)
-    assert sampler.stats()["calls"] == 0 and sampler.stats()["sent"] == 0
+def test_bad_arguments_are_refused_before_anything_is_sent():
+    _, sampler, _ = sampler_of([10])
+    for call, error in (
+        (lambda: sampler.sample(0, 0.4), ValueError),
+        (lambda: sampler.sample(4.5, 0.4), TypeError),
+        (lambda: sampler.sample(4, -1.0), ValueError),
+        (lambda: sampler.sample(4, 0.4, 0), TypeError),
+        (lambda: sampler.sample(4, 0.4, distinct=True), ValueError),
+        (lambda: sampler.update_priorities([0, 1], [1.0, np.nan]), ValueError),
+        (lambda: sampler.update_priorities([0, 1], [1.0]), ValueError),
+        (lambda: sampler.update_priorities([0.5], [1.0]), TypeError),
+    ):
+        with pytest.raises(error):
+            call()
+        assert sampler.stats()["calls"] == 0 and sampler.stats()["sent"] == 0
 
 
 def test_what_a_shard_refuses_is_raised_and_counted():
-    calls, _ = filled_shards([30, 30])
-    sampler = Sampler(calls, LAYOUT, ahead=0, batches_a_call=1)
+    calls, sampler, _ = sampler_of([30, 30], **ALONE)
     sampler.update_priorities(sampler.sample(64, 0.4).sequence, np.ones(64))
     answer, calls.shards[0].answer = calls.shards[0].answer, lambda request: 1 // 0
     with pytest.raises(ZeroDivisionError):
@@ -334,10 +292,8 @@ def run_schedule(seed):
     """Losses, stops, returns, inserts and updates in a random order, a batch after each."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 4))
-    calls, _ = filled_shards(rng.integers(0, 40, count).tolist())
-    sampler = Sampler(
-        calls,
-        LAYOUT,
+    calls, sampler, _ = sampler_of(
+        rng.integers(0, 40, count).tolist(),
         ahead=int(rng.integers(0, 4)),
         batches_a_call=int(rng.integers(1, 5)),
         most_shards=int(rng.integers(1, 4)),
@@ -376,12 +332,7 @@ def run_schedule(seed):
         assert calls.replay(shard).check() < 1e-9
 
 
-def test_random_schedules_of_losses_and_returns():
-    for seed in range(15):
-        run_schedule(seed)
-
-
-@pytest.mark.slow
-def test_a_thousand_random_schedules():
-    for seed in range(1000, 2000):
+@pytest.mark.parametrize("seeds", [range(15), slow(range(1000, 2000))])
+def test_random_schedules_of_losses_and_returns(seeds):
+    for seed in seeds:
         run_schedule(seed)

@@ -97,7 +97,7 @@ def test_rows_are_those_of_environments_stepped_one_by_one(name, observation, si
     actor.close()
 
 
-def test_rows_of_a_vector_environment_are_those_of_one_cart_after_the_other():
+def test_rows_of_a_vector_are_those_of_single_carts():
     actor, single = actor_of(carts(), 0, seed=1), gymnasium.make("CartPole-v1").unwrapped
     assert isinstance(actor._environments, Native)
     single.reset(seed=0)
@@ -123,68 +123,68 @@ def test_rows_of_a_vector_environment_are_those_of_one_cart_after_the_other():
     actor.close()
 
 
-@pytest.mark.parametrize(
-    ("workload", "kind"),
-    [
+def test_a_vector_environment_is_taken_where_its_state_is_saved():
+    for workload, kind in (
         (carts(), Native),
         (carts("ModeCarts-v0"), Separate),  # it begins an episode in the step that ends the last
         (carts("OpaqueCarts-v0"), Separate),  # no array of it is its whole state
         (fake(actors={"environments": 2}), Separate),
-    ],
-)
-def test_the_own_vector_environment_is_taken_where_its_state_can_be_saved(workload, kind):
-    actor = actor_of(workload, 0, 0)
-    assert isinstance(actor, VectorActor)
-    assert isinstance(actor._environments, kind)
+    ):
+        actor = actor_of(workload, 0, 0)
+        assert isinstance(actor, VectorActor)
+        assert isinstance(actor._environments, kind)
+        actor.close()
     assert isinstance(actor_of(carts(environments=1), 0, 0), Actor)
-    actor.close()
 
 
-FAULTS = {
-    "ResetRaises": "reset raised OSError: no such robot",
-    "Raises": "step raised RuntimeError: the motor is on fire badly",
-    "Nan": "an observation holds nan",
-    "Shape": r"an observation has the shape \[3\], the workload says \[2\]",
-    "NanReward": "its reward is nan, which nothing can be learnt from",
-    "TextReward": "its reward is 'plenty', not a number",
-    "HugeReward": r"its reward is 1e\+39, which nothing can be learnt from; it must be finite in float32",
-    "ResetText": "an observation has the dtype <U4, which is not of numbers",
-    "Text": "an observation has the dtype <U4, which is not of numbers",
-    "Object": "an observation has the dtype object, which is not of numbers",
-    "Complex": "an observation has the dtype complex128, which is not of numbers",
-    "Ragged": "an observation is no array of numbers: ValueError: .*inhomogeneous",
-    "Huge": r"an observation holds 1e\+39, which is not finite in float32",
-    "Flags": r"its terminated is array\(\[ True, False\]\), not true or false",
-    "NoFlag": "its terminated is None, not true or false",
+FAULTS = {  # what the message names
+    "ResetRaises": "reset .*OSError",
+    "Raises": "step .*RuntimeError",
+    "Nan": "observation .*nan",
+    "Shape": r"\[3\], .*\[2\]",
+    "NanReward": "reward .*nan",
+    "TextReward": "reward .*'plenty'",
+    "HugeReward": r"reward .*1e\+39",
+    "ResetText": "observation .*<U4",
+    "Text": "observation .*<U4",
+    "Ragged": "observation .*ValueError",
+    "Huge": r"observation .*1e\+39",
+    "Flags": r"terminated .*array\(\[ True, False\]\)",
 }
 FAULTS_OF_CARTS = {
-    "ResetRaises": "reset raised OSError: no such carts",
-    "Raises": "step raised RuntimeError: the carts have collided",
-    "Nan": "an observation holds nan, which is not finite in float32",
-    "NanReward": "its reward is nan, which nothing can be learnt from",
-    "Shape": r"an observation has the shape \[3, 3\], the workload says \[3, 4\]",
-    "Text": "an observation has the dtype <U32, which is not of numbers",
-    "Flags": r"its terminated are int64 \[3\], not true or false of each of 3 environments",
-    "Flag": r"its terminated are bool \[\], not true or false of each of 3 environments",
-    "Reward": r"its rewards are float64 \[\], not a number of each of 3 environments",
-    "Rewards": r"its rewards are <U32 \[3\], not a number of each of 3 environments",
+    "ResetRaises": "reset .*OSError",
+    "Raises": "step .*RuntimeError",
+    "Nan": "observation .*nan",
+    "NanReward": "reward .*nan",
+    "Shape": r"\[3, 3\], .*\[3, 4\]",
+    "Text": "observation .*<U32",
+    "Flags": r"terminated .*int64 \[3\]",
+    "Flag": r"terminated .*bool \[\]",
+    "Reward": r"rewards .*float64 \[\]",
+    "Rewards": r"rewards .*<U32 \[3\]",
 }
-MISBEHAVING = [(fake(f"{name}-v0"), words) for name, words in FAULTS.items()]
-MISBEHAVING += [(fake(f"{name}-v0", actors={"environments": 2}), words) for name, words in FAULTS.items()]
-MISBEHAVING.append((fake(observation={"dtype": "uint8"}), "has the dtype float32, which uint8 does not hold"))
-MISBEHAVING += [(carts(f"{name}Carts-v0"), words) for name, words in FAULTS_OF_CARTS.items()]
 
 
-@pytest.mark.parametrize(("workload", "words"), MISBEHAVING)
-def test_environments_that_misbehave_are_one_sentence(workload, words):
-    turns = []
-    with pytest.raises(TrainingError, match=words) as told:
-        actor = actor_of(workload, 0, 0)
-        for _ in range(10):
-            turns.append(actor.step(policy_of(workload), 0.5, False))
-    assert "\n" not in str(told.value)
-    if turns and workload.observation.shape == (2,):
-        assert sum(turn.steps for turn in turns) == 4 * workload.actors.environments  # what came before the fault
+def misbehaving():
+    """(workload, what the message names)."""
+    yield fake(observation={"dtype": "uint8"}), "float32, .*uint8"
+    for name, words in FAULTS.items():
+        yield fake(f"{name}-v0"), words
+        yield fake(f"{name}-v0", actors={"environments": 2}), words
+    for name, words in FAULTS_OF_CARTS.items():
+        yield carts(f"{name}Carts-v0"), words
+
+
+def test_environments_that_misbehave_are_one_sentence():
+    for workload, words in misbehaving():
+        turns = []
+        with pytest.raises(TrainingError, match=words) as refusal:
+            actor = actor_of(workload, 0, 0)
+            for _ in range(10):
+                turns.append(actor.step(policy_of(workload), 0.5, False))
+        assert "\n" not in str(refusal.value)
+        if turns and workload.observation.shape == (2,):
+            assert sum(turn.steps for turn in turns) == 4 * workload.actors.environments  # what came before the fault
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_environments_that_misbehave_are_one_sentence(workload, words):
         fake("UnevenFrames-v0", observation=FRAMES, actors={"environments": 3, "local_storage": 4}),
     ],
 )
-def test_a_state_in_the_middle_of_episodes_is_restored_in_any_turn(workload):
+def test_a_state_amid_episodes_is_restored_in_any_turn(workload):
     policy = policy_of(workload)
     actor, other = (actor_of(workload, 1, 0) for _ in range(2))
     for _ in range(20):
@@ -207,26 +207,23 @@ def test_a_state_in_the_middle_of_episodes_is_restored_in_any_turn(workload):
         each.close()
 
 
-@pytest.mark.parametrize(
-    ("workload", "cause"),
-    [
-        (fake("Restless-v0"), "the same seed and actions"),
-        (fake("Restless-v0", actors={"environments": 2}), "the same seed and actions"),
-        (carts("RestlessCarts-v0"), "the same state"),
-    ],
-)
-def test_environments_that_do_not_repeat_themselves_are_not_resumed(workload, cause):
-    actor = actor_of(workload, 0, 0)
-    for _ in range(5):
-        actor.step(policy_of(workload), 0.5, False)
-    with pytest.raises(TrainingError, match=f"{cause} led elsewhere, so no run of it can be resumed"):
-        actor_of(workload, 0, 0).load_state_dict(actor.state_dict())
+def test_environments_that_do_not_repeat_are_not_resumed():
+    for workload, cause in (
+        (fake("Restless-v0"), "seed and actions"),
+        (fake("Restless-v0", actors={"environments": 2}), "seed and actions"),
+        (carts("RestlessCarts-v0"), "same state"),
+    ):
+        actor = actor_of(workload, 0, 0)
+        for _ in range(5):
+            actor.step(policy_of(workload), 0.5, False)
+        with pytest.raises(TrainingError, match=cause):
+            actor_of(workload, 0, 0).load_state_dict(actor.state_dict())
 
 
-def test_actors_environments_and_episodes_have_seeds_of_their_own():
+def test_actors_and_environments_have_seeds_of_their_own():
     workload = fake("Uneven-v0", actors={"environments": 2})
     actors = [actor_of(workload, number, 3) for number in range(2)]
-    firsts = {tuple(one.observation) for actor in actors for one in actor._environments._each}
+    firsts = {tuple(each.observation) for actor in actors for each in actor._environments._each}
     assert len(firsts) == 4
     native = [actor_of(carts(), number, seed) for number in range(2) for seed in range(2)]
     assert len({actor._environments.observations.tobytes() for actor in native}) == 4
@@ -241,7 +238,7 @@ def test_random_actions_are_chosen_for_each_environment():
         assert len(np.unique(actions, axis=0)) == (8 if kind == "ddpg" else 2)
 
 
-def test_defaults_keep_the_identity_of_records_made_before_they_could_be_others():
+def test_defaults_keep_the_identity_of_older_records():
     workload = load("cartpole_dqn")
     fields = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
     assert (fields["actors"].pop("environments"), fields["learner"].pop("optimizer")) == (1, "adam")
