@@ -1,13 +1,18 @@
-"""Shards in threads of this process, in place of a cluster: they can be killed, stopped, restarted, and lie."""
+"""Shards in threads of this process, in place of a cluster; and a Ray cluster of several nodes of this machine."""
 
+import contextlib
+import importlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from impls.cluster.calls import LostError, Reply, Request, Shard
+from impls.cluster.connection import import_ray
 from impls.replay import Layout, Replay, make
 
 LAYOUT = Layout((3,), "float32", choices=2)
@@ -150,3 +155,37 @@ class Independent(np.random.Generator):
         """Return uniforms, as a number or in the places of stratified draws."""
         drawn = super().random(size, *rest, **options)
         return drawn if size is None else np.sort(drawn) * size - np.arange(size)
+
+
+# Ray, with a raylet, an object store and workers a node
+
+
+STORE = 80 << 20  # bytes: the least that an object store may have
+
+
+def add_node(cluster):
+    """Start a node of a cluster, with two CPUs."""
+    return cluster.add_node(num_cpus=2, object_store_memory=STORE)
+
+
+@pytest.fixture(scope="module", name="cluster")
+def start_cluster():
+    """A cluster of three nodes, to which this process is connected."""
+    ray, head = import_ray(), {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}
+    made = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=head)
+    made.nodes = [add_node(made) for _ in range(3)]
+    made.wait_for_nodes()
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def list_processes():
+    """{number of a process: (its parent's, its command line)} of all that run."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            found[int(path.name)] = parent, (path / "cmdline").read_text(errors="replace").replace("\0", " ")
+    return found

@@ -1,7 +1,8 @@
-"""Small runs by several processes, for the tests of training in parallel."""
+"""Small runs, in a folder or by several processes, for the tests of training; and whether two are the same run."""
 
 import contextlib
 import dataclasses
+import json
 import os
 import signal
 import time
@@ -10,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impls.training import TrainingError
+from impls.training import TrainingError, checkpoint
 from impls.training.arrangement import COPIES, Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.parallel.loop import ParallelLoop
+from impls.training.run import Plan, start
 from tests.learning import tiny
 
 ACTORS = ("count", "environments", "local_storage", "sync_interval")
@@ -35,6 +37,37 @@ def small(environment="tests.fake_environments:Fine-v0", **changes):
     actors = {key: every.pop(key) for key in tuple(every) if key in ACTORS}
     made = tiny(**every)
     return dataclasses.replace(made, actors=dataclasses.replace(made.actors, **actors))
+
+
+def begin_run(workload, folder, every=20, episodes=0, **options):
+    """A serial run that has begun in a folder."""
+    options = {"contestant": "numpy"} | options
+    return start(workload, Plan(folder, every, episodes, live=False), **options)
+
+
+def run_to(workload, folder, until=None, every=100, episodes=3, seed=3, **options):
+    """Run in a folder to a step, or to the end; returns the summary where it has ended."""
+    with contextlib.closing(begin_run(workload, folder, every, episodes, seed=seed, **options)) as run:
+        return run.run(until)
+
+
+def read_rows(folder, name="curve.csv"):
+    """The rows of a file of a run, by the names of its columns."""
+    columns, *lines = (folder / name).read_text().splitlines()
+    return [dict(zip(columns.split(","), line.split(","), strict=True)) for line in lines]
+
+
+def same_run(whole, parts):
+    """See that two folders hold the same run, bit for bit: curve, episodes, summary, weights and state."""
+    found = []
+    for folder in (whole, parts):
+        curve = [[*row.values()][:7] for row in read_rows(folder)]  # what no clock decides
+        summary = json.loads((folder / "summary.json").read_text())
+        for key in ("seconds", "throughput", "settled", "utc", "command", "versions"):
+            del summary[key]
+        states = [checkpoint.load(folder / name) for name in ("checkpoint.pt", "best.pt")]
+        found.append((curve, (folder / "episodes.csv").read_text(), summary, states[0]["loop"], states[1]))
+    np.testing.assert_equal(*found)
 
 
 def make_loop(workload, name="apart", **options):

@@ -1,6 +1,5 @@
 """Dyna-Q: model workers, which learn from a model of the environment, at most c simulated updates for each real one."""
 
-import contextlib
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +15,14 @@ from impls.training.actor import Inserted
 from impls.training.algorithms import dyna_q
 from impls.training.algorithms.dyna_q import HANDED, MODEL_STEPS, RAISED, SIMULATED, TAKEN, Experiences, ModelWorker
 from impls.training.arrangement import Arrangement
-from impls.training.copies.loop import CopiesLoop
 from impls.training.copies.syncs import OWN_UPDATES, Shard, SharedWeights, sync_class
 from impls.training.learners import make as make_learner
 from impls.training.options import parser, setup_of
 from impls.training.parallel.board import Board, Counter, Stopped
 from impls.training.weights import layout_of
-from tests.parallel_runs import advance, kill, lose, small
-from tests.system.test_copies import of, running
+from tests.matrix import slow
+from tests.parallel_runs import advance, lose, small
+from tests.system.test_copies import arrange, running
 
 
 def dyna(**changes):
@@ -32,14 +31,12 @@ def dyna(**changes):
 
 def workers_of(count, **options):
     """Model workers in this process, on the same memory; the replay has 32 records."""
-    workload, arrangement = dyna(), of(model_workers=count, replay="shared", **options)
+    workload, arrangement = dyna(), arrange(model_workers=count, replay="shared", **options)
     numbers = SharedWeights(make_learner(workload, seed=0), arrangement, seed=4)
     board = Board(arrangement.members + 1, 1, 1)
     replay, rng = make_replay(64, layout_of(workload), alpha=0.6, epsilon=0.001), np.random.default_rng(0)
-    records = {
-        name: (rng.random((32, *shape)) * 2).astype(dtype)
-        for name, (shape, dtype) in layout_of(workload).fields.items()
-    }
+    fields = layout_of(workload).fields.items()
+    records = {name: (rng.random((32, *shape)) * 2).astype(dtype) for name, (shape, dtype) in fields}
     replay.insert(records)
     kind, made = sync_class(arrangement.sync), []
     for at in range(count):
@@ -56,7 +53,7 @@ def steps_of(*numbers, ended=()):
     return Inserted(records | {"action": np.zeros(len(led), np.uint8)}, None, np.ones(len(led), np.bool_))
 
 
-def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_no_more():
+def test_threads_that_claim_take_what_the_cap_allows():
     workers, numbers, board, _ = workers_of(3, cap=2)
     real, over, won, is_over = 2000, [], [0, 0, 0], threading.Event()
 
@@ -79,7 +76,7 @@ def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_n
     assert sum(won) == int(numbers["claimed"][0]) == 2 * real
 
 
-def test_a_worker_trains_the_model_and_waits_where_no_simulated_update_is_free():
+def test_a_worker_trains_and_waits_where_no_update_is_free():
     (worker,), numbers, board, _ = workers_of(1, cap=2)
     before, own = numbers["model_weights"].copy(), numbers["counts"][0]
     for _ in range(3):
@@ -99,7 +96,7 @@ def test_a_worker_trains_the_model_and_waits_where_no_simulated_update_is_free()
     assert told["model_error"] == pytest.approx(numbers["errors"][0, :6].mean(), abs=1e-4)
 
 
-def test_a_simulated_update_is_of_states_that_were_seen_and_of_what_the_model_predicts(monkeypatch):
+def test_a_simulated_update_is_of_what_the_model_predicts(monkeypatch):
     (worker,), _, board, records = workers_of(1)
     batches = []
     monkeypatch.setattr(worker._sync, "step", batches.append)
@@ -117,7 +114,7 @@ def test_a_simulated_update_is_of_states_that_were_seen_and_of_what_the_model_pr
     assert 0.3 < actions.mean() < 0.7
 
 
-def test_a_queue_hands_each_record_to_one_worker_in_order_and_makes_the_sender_wait_while_it_is_full():
+def test_a_queue_hands_each_record_to_one_worker_in_order():
     workers, numbers, board, _ = workers_of(3, experience="queue", queue_size=10)
     hand_over, taken = dyna_q.make_sender(dyna(), workers[0]._sync, numbers), [[], [], []]
 
@@ -142,7 +139,7 @@ def test_a_queue_hands_each_record_to_one_worker_in_order_and_makes_the_sender_w
         hand_over(steps_of(*range(10)))
 
 
-def test_each_record_of_a_queue_trains_the_model_once_also_while_no_simulated_update_is_free():
+def test_each_record_of_a_queue_trains_the_model_once():
     (worker,), numbers, board, _ = workers_of(1, experience="queue")
     hand_over, own = dyna_q.make_sender(dyna(), worker._sync, numbers), numbers["counts"][0]
     board.add(Counter.UPDATES)
@@ -157,7 +154,7 @@ def test_each_record_of_a_queue_trains_the_model_once_also_while_no_simulated_up
     assert (told["handed"], told["taken"]) == (3 * size + 1, 3 * size)
 
 
-def test_a_record_follows_the_one_before_it_in_its_episode_whatever_is_inserted_at_once():
+def test_a_record_follows_the_one_before_in_its_episode():
     (worker,), numbers, _, _ = workers_of(1, priorities="swept")
     handed = Experiences(dyna(), worker._sync, numbers)
     for numbers_of, ended in [((4,), ()), ((5, 6), ()), ((7, 8, 9), [8]), ((3,), ()), ((4,), ())]:
@@ -169,7 +166,7 @@ def test_a_record_follows_the_one_before_it_in_its_episode_whatever_is_inserted_
     assert not again.follows(np.array([8])).any()
 
 
-def test_a_sweep_sets_priorities_by_new_errors_and_raises_those_of_the_records_before():
+def test_a_sweep_raises_priorities_of_the_records_before():
     (worker,), numbers, board, _ = workers_of(1, priorities="swept")
     hand_over, replay, gamma = dyna_q.make_sender(dyna(), worker._sync, numbers), worker._replay, dyna().learner.gamma
     hand_over(steps_of(*range(3), *range(10, 39)))
@@ -199,7 +196,7 @@ def test_a_workers_step_moves_the_shared_weights(sync):
     board.add(Counter.UPDATES)
     first.turn()
     if sync == "server":
-        shard = Shard(dyna(), of(model_workers=2, replay="shared", sync=sync), numbers, 0)
+        shard = Shard(dyna(), arrange(model_workers=2, replay="shared", sync=sync), numbers, 0)
         assert shard.turn(board, 3)
     assert not np.array_equal(numbers["weights"], before)
     assert numbers["steps"][:, OWN_UPDATES].tolist() == [0, 1, 0]
@@ -213,55 +210,52 @@ def test_a_model_that_diverges_is_told():
 
 
 def check_cap(loop):
-    claimed = int(loop.shared["claimed"][0])  # before the real updates, for both grow meanwhile
-    assert claimed <= loop.arrangement.cap * loop.updates
+    """A check that no moment has more simulated updates than the cap allows."""
+
+    def check():
+        claimed = int(loop.shared["claimed"][0])  # before the real updates, for both grow meanwhile
+        assert claimed <= loop.arrangement.cap * loop.updates
+
+    return check
 
 
-def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_all_counts():
-    workload, options = dyna(steps=100_000), {"model_workers": 2, "replay": "shared", "cap": 2}
+QUEUE = {"experience": "queue", "queue_size": 100, "priorities": "swept"}
+
+
+@pytest.mark.parametrize("options", [slow({}, id="replay"), pytest.param(QUEUE, id="queue, swept")])
+def test_the_cap_holds_and_a_killed_run_keeps_all_counts(options):
+    workload = dyna(steps=100_000, local_storage=3, environments=2)
+    options = {"model_workers": 2, "replay": "shared", "cap": 2} | options
     with running(workload, **options) as loop:
         counts = loop.shared["counts"]
-        advance(loop, lambda: counts[:, SIMULATED].min() >= 30, lambda: check_cap(loop))
+        advance(loop, lambda: counts[:, SIMULATED].min() >= 20 and counts[:, MODEL_STEPS].sum() >= 3, check_cap(loop))
         assert loop.report()["updates"] == loop.report()["copies"]["real"] == loop.shared["steps"][0, OWN_UPDATES]
-        kill(loop, "model-0")
-        with pytest.raises(TrainingError, match=r"^model 0 was ended from outside"):
-            advance(loop, lambda: False, lambda: check_cap(loop))
-        saved = loop.state_dict()
-    claimed, done = int(saved["numbers"]["claimed"][0]), int(saved["numbers"]["counts"][:, SIMULATED].sum())
-    assert claimed - 2 <= done <= claimed <= 2 * saved["updates"]
-    with running(workload, saved=saved, **options) as loop:
-        assert loop.report()["copies"]["simulated"] >= done
-        advance(loop, lambda: loop.updates >= saved["updates"] + 20, lambda: check_cap(loop))
-        assert int(loop.shared["claimed"][0]) >= claimed
-    with contextlib.closing(CopiesLoop(workload, of(**options))) as loop:
-        loop.load_state_dict(saved)
-        for name, each in loop.shared.state_dict().items():
-            np.testing.assert_array_equal(each, saved["numbers"][name])
-
-
-def test_a_run_with_queue_and_sweep_that_was_killed_keeps_what_waits_and_resumes():
-    workload = dyna(steps=100_000, local_storage=3, environments=2)
-    options = {"model_workers": 2, "replay": "shared", "experience": "queue", "priorities": "swept", "queue_size": 100}
-    with running(workload, **options) as loop:
-        counts, records = loop.shared["counts"], loop.shared["records"]
-        advance(loop, lambda: counts[:, SIMULATED].min() >= 20 and counts[:, MODEL_STEPS].sum() >= 3)
         lose(loop, "model-1")
         saved = loop.state_dict()
+        written = loop.buffers[0].written
+    claimed, done = int(saved["numbers"]["claimed"][0]), int(saved["numbers"]["counts"][:, SIMULATED].sum())
+    assert claimed - 2 <= done <= claimed <= 2 * saved["updates"]
+    taken = 0
+    if "experience" in options:
         handed, taken = saved["numbers"]["records"][:, 0]
-        assert handed == loop.buffers[0].written
+        assert handed == written
         assert taken <= handed <= taken + 100
-        assert taken == workload.model.batch * (taken // workload.model.batch)
+        assert taken % workload.model.batch == 0
     with running(workload, saved=saved, **options) as loop:
-        records, goal = loop.shared["records"], loop.updates + 50
-        advance(loop, lambda: loop.updates >= goal and records[TAKEN, 0] > taken)
-        assert loop.shared["counts"][:, RAISED].sum() > 0
+        assert loop.report()["copies"]["simulated"] >= done
+        goal = loop.updates + 50
+        advance(loop, lambda: loop.updates >= goal, check_cap(loop))
+        assert int(loop.shared["claimed"][0]) >= claimed
+        if taken:
+            advance(loop, lambda: loop.shared["records"][TAKEN, 0] > taken)
+            assert loop.shared["counts"][:, RAISED].sum() > 0
 
 
 def setting(name, *arguments):
     return setup_of(load(name), parser(None).parse_args(["train", name, *arguments]))
 
 
-def test_it_takes_copies_with_one_worker_by_itself():
+def test_dyna_q_takes_copies_with_one_worker_by_itself():
     made = setting("cartpole_dyna_q").arrangement
     assert (made.name, made.processes, made.model_workers, made.cap, made.replay) == ("copies", 1, 1, 1, "shared")
     alone = setting("cartpole_dyna_q", "--model-workers", "0").arrangement
@@ -270,15 +264,3 @@ def test_it_takes_copies_with_one_worker_by_itself():
     several = setting("cartpole_dyna_q", "--model-workers", "3", "--cap", "4", "--replay", "cached:5").arrangement
     assert (several.model_workers, several.cap, several.cached, several.members) == (3, 4, 5, 4)
     assert Arrangement.of(several.to_dict()) == several
-
-
-def test_records_that_take_turns_are_not_swept():
-    swept = of(model_workers=1, replay="shared", priorities="swept")
-    with pytest.raises(TrainingError, match="local_storage"):
-        swept.check(dyna(environments=2))
-    swept.check(dyna(environments=2, local_storage=4))
-
-
-def test_a_program_is_refused_a_model_worker_of_dqn():
-    with pytest.raises(TrainingError, match="dqn"):
-        of(model_workers=1, replay="shared").check(small())

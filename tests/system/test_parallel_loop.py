@@ -1,11 +1,11 @@
-"""Training by several processes: the ratio, its end, pauses, processes that die, and records that are whole."""
+"""Training by several processes: the ratio, its end, pauses, processes that die, changes meanwhile, whole records."""
 
+import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,11 @@ import pytest
 
 from impls.replay import strategies
 from impls.replay.registry import strategy_class
-from impls.training import TrainingError, load
-from impls.training.actor import evaluate
-from impls.training.arrangement import COPIES, COPY_SYNCS, SHARING, SYNCS, Arrangement
+from impls.training import TrainingError
+from impls.training.arrangement import COPIES, SHARING, SYNCS, Arrangement
 from impls.training.copies.syncs import ROOM
-from impls.training.environments import Environment
-from impls.training.parallel.board import Row
+from impls.training.parallel.board import Counter, Row
+from impls.training.parallel.changing import ChangingLoop
 from tests import numbered
 from tests.committed import ROOT
 from tests.matrix import slow
@@ -50,24 +49,35 @@ def check_lead(report, workload):
     assert report["lead"] <= workload.learner.update_interval + workload.actors.count * workload.actors.environments
 
 
+PIPE, QUEUE, FILL = ({"transport": kind, "queue_size": 6} for kind in ("pipe", "queue", "fill"))
+FEW = {"count": 3, "update_interval": 8, "presampled": 2}
+STORED = {"environments": 4, "update_interval": 5, "local_storage": 1, "sync_interval": 2}
+RUNS = {
+    "pipelined": ("pipelined", {}, {"presampled": 3, "count": 2, "environments": 2, "sync_interval": 3}),
+    "two units": ("two units", {}, {"presampled": 3, "count": 2, "environments": 2}),
+}
+MORE = {
+    "apart": ("apart", {}, {}),
+    "apart, pipe, file": ("apart", PIPE | {"strategy": "global", "weights": "file"}, FEW),
+    "pipelined, queue, torch": ("pipelined", QUEUE | {"strategy": "global", "weights": "torch"}, STORED),
+    "two units, fill": ("two units", FILL, FEW),
+    "pipelined, frames": ("pipelined", {}, FRAMES),
+    "two units, frames": ("two units", {"strategy": "global"}, FRAMES),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "strategy", "changes"),
-    [
-        ("apart", "two_lock_checked", {}),
-        ("pipelined", "two_lock_checked", {"presampled": 3, "count": 2, "environments": 2, "sync_interval": 3}),
-        slow("apart", "global", {"count": 3, "update_interval": 8, "presampled": 2}),
-        slow("pipelined", "global", {"environments": 4, "update_interval": 5, "local_storage": 4, "sync_interval": 2}),
-        ("two units", "two_lock_checked", {"presampled": 3, "count": 2, "environments": 2}),
-        slow("pipelined", "two_lock_checked", FRAMES),
-        slow("two units", "global", FRAMES),
-    ],
+    ("name", "options", "changes"),
+    [pytest.param(*row, id=name) for name, row in RUNS.items()] + [slow(*row, id=name) for name, row in MORE.items()],
 )
-def test_a_run_ends_with_every_gradient_step_that_is_due(name, strategy, changes):
+def test_a_run_ends_with_every_gradient_step_that_is_due(name, options, changes):
     workload = small(**changes)
-    with running(workload, name, strategy=strategy) as loop:
+    with running(workload, name, **options) as loop:
         for end in (workload.steps, workload.steps + 100):
             report = ended(loop, end)
             check_lead(report, workload)
+            if changes is not FRAMES:  # of which actors hold some back
+                check_counts(loop)
         assert set(report["cores"]) == {*loop.pids, "learner-0"}
         assert report["stale_batches"]["most"] <= workload.replay.presampled + (name != "apart")
         assert len(loop.buffer) > 0 < loop.cpu_seconds()
@@ -85,24 +95,10 @@ def test_who_samples_waits_for_the_first_record():
         assert ended(loop, 120)["lead"] > 2  # as far as the first record is away
 
 
-@pytest.mark.parametrize("name", ["apart", "pipelined", "two units"])
-def test_infinite_losses_end_a_run_though_td_errors_are_finite(name):
-    with (
-        running(small("tests.fake_environments:VastReward-v0"), name) as loop,
-        pytest.raises(TrainingError, match=r"losses are \{.*inf"),
-    ):
+def test_infinite_losses_end_a_run_of_finite_td_errors():
+    workload = small("tests.fake_environments:VastReward-v0")
+    with running(workload) as loop, pytest.raises(TrainingError, match=r"losses are \{.*inf"):
         ended(loop, 300)
-
-
-def test_processes_rest_while_a_pause_lasts():
-    with running(small(steps=10**6, count=2), "pipelined") as loop:
-        advance(loop, lambda: loop.updates > 5)
-        with loop.paused(), loop.paused():
-            before = loop.step, loop.updates, loop.buffer.written
-            time.sleep(0.1)
-            assert (loop.step, loop.updates, loop.buffer.written) == before
-        steps = loop.step
-        advance(loop, lambda: loop.step > steps + 50)
 
 
 def test_a_state_goes_on_with_other_random_numbers():
@@ -150,22 +146,24 @@ COPIED |= {"server": {"shards": 2, "average": 3, "every": 0}}
 
 def several_of(sync, name="apart"):
     """Two learners of a sync, which are copies if they are said to be."""
-    return {"name": name, "sync": sync} | (
-        {"processes": 2} | COPIED.get(sync, {}) if name == COPIES else {"learners": 2}
-    )
+    own = {"processes": 2} | COPIED.get(sync, {}) if name == COPIES else {"learners": 2}
+    return {"name": name, "sync": sync} | own
 
 
 BANKS = several_of("local") | {"banks": 2, "period": 7, "strategy": "banked"}
+UNITS, SERVER = {"name": "two units"}, several_of("server", COPIES)
 BRIEF = {
     "synchronous, then hogwild": ("learner-1", several_of("synchronous"), several_of("hogwild", "pipelined"), 1),
     "banks": ("learner-1", BANKS, BANKS, 1),
-    "shard": ("shard-0", several_of("server", COPIES), several_of("server", COPIES), 1),
+    "shard": ("shard-0", SERVER, SERVER, 1),
+    "lock copies": ("copy-1", *[several_of("lock", COPIES)] * 2, 1),
+    "hogwild copies": ("copy-1", *[several_of("hogwild", COPIES)] * 2, 1),
+    "tree unit": ("tree-0", UNITS, UNITS, 1),
 }
-BRIEF |= {f"{sync} copies": ("copy-1", *[several_of(sync, COPIES)] * 2, 1) for sync in COPY_SYNCS}
 LONG = {f"{sync} learners": ("learner-1", *[several_of(sync)] * 2, 1) for sync in SYNCS}
+LONG |= {"server copies": ("copy-1", SERVER, SERVER, 1), "storage unit": ("storage-0", UNITS, UNITS, 3)}
 for strategy in ("two_lock_checked", "global"):
     LONG[f"keeper, {strategy}"] = ("keeper-0", *[{"name": "pipelined", "strategy": strategy}] * 2, KILLS)
-BRIEF |= {f"{unit} unit": (f"{unit}-0", *[{"name": "two units"}] * 2, 3) for unit in ("tree", "storage")}
 STORIES = [pytest.param(*row, id=name) for name, row in BRIEF.items()]
 STORIES += [slow(*row, id=name) for name, row in LONG.items()]
 
@@ -210,30 +208,8 @@ def check_meetings(met, sync, updates, weights):
         assert sync != "lock" or met["lost_additions"] == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [several_of(sync) for sync in SYNCS] + [several_of(sync, COPIES) for sync in COPY_SYNCS],
-    ids=lambda options: f"{options['name']}, {options['sync']}",
-)
-def test_two_learn_the_cart(options):
-    pytest.importorskip("gymnasium")
-    steps = 8000 if options["name"] == COPIES else 4000
-    workload = load("cartpole_dqn")
-    environment = Environment(workload)
-    with running(dataclasses.replace(workload, steps=steps), **options) as loop:
-        before = evaluate(workload, loop.learner, environment, 10, 1)
-        advance(loop, lambda: loop.done(steps))
-        with loop.paused():
-            after = evaluate(workload, loop.learner, environment, 10, 1)
-    environment.close()
-    assert np.mean(before) < 40
-    assert np.mean(after) > 80
-
-
 PARENT = """
 import signal, time
-from impls.training import learners, load
 from impls.training.parallel.testing import TestProcess
 from tests.parallel_runs import advance, running, small
 
@@ -250,18 +226,11 @@ def train(*name, **options):
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job has not
 """
-IMPORTS = {
-    "a test process": "child = TestProcess(Slow(), 'dense', 0, 4)",
-    "half a learner": "half = learners.make(load('pendulum_sac'), 'split'); half.workload = Slow(); half._begin(); "
-    "child = half._child",
-}
+TESTER = "child = TestProcess(Slow(), 'dense', 0, 4); print(child.pid, flush=True); signal.pause()"
 PARENTS = [
     pytest.param("train('pipelined', ratio='free')", signal.SIGKILL, id="pipelined"),
     pytest.param("train()", signal.SIGINT, id="apart"),
-    *(
-        pytest.param(f"{code}; print(child.pid, flush=True); signal.pause()", signal.SIGKILL, id=f"{name} that imports")
-        for name, code in IMPORTS.items()
-    ),
+    pytest.param(TESTER, signal.SIGKILL, id="a test process that imports"),
 ]
 
 
@@ -289,8 +258,8 @@ def test_children_end_with_their_parent(tmp_path, code, number):
 @pytest.mark.parametrize(
     ("name", "strategy", "inserts"),
     [
-        ("pipelined", "two_lock_checked", 20_000),
-        ("two units", "two_lock_checked", 20_000),
+        ("pipelined", "two_lock_checked", 10_000),
+        ("two units", "two_lock_checked", 10_000),
         slow("apart", "global", 20_000),
         slow("apart", "two_lock_checked", 10_000_000),
         slow("pipelined", "global", 10_000_000),
@@ -324,9 +293,12 @@ def test_this_process_has_its_cores_again():
 
 LATE = {"steps": 100, "learning_starts": 10, "update_interval": 4}  # 23 gradient steps, after steps 12, 16, .. 100
 FILLED = {"count": 2, "local_storage": 2, "steps": 509}
+A3C = {"algorithm": "a3c", "capacity": 0} | dict.fromkeys(("batch", "update_interval", "learning_starts"), 4)
+SWEPT = {"name": COPIES, "model_workers": 1, "replay": "shared", "priorities": "swept"}
+DYNA = {"algorithm": "dyna_q"}
 
 
-def refusal(options, changes):
+def find_refusal(options, changes):
     """The sentence by which an arrangement refuses a small workload, "" where none does."""
     try:
         Arrangement(**{"name": "apart"} | options).check(small(**{"hidden": (8,)} | changes))
@@ -335,44 +307,137 @@ def refusal(options, changes):
     return ""
 
 
-@pytest.mark.parametrize(
-    ("options", "changes", "facts"),
-    [
-        ({"learners": 3}, {}, "4 3 --sync"),
-        (several_of("local") | {"learners": 3}, {}, "4 3 --sync"),
-        (several_of("local", "pipelined"), {}, "2 pipelined apart --sync"),
-        (several_of("local") | {"period": 23}, LATE, ""),
-        (several_of("local") | {"period": 24}, LATE, "24 100 23 --period --steps"),
-        (BANKS, {"local_storage": 30, "learning_starts": 60}, ""),
-        (BANKS, {"local_storage": 30, "learning_starts": 50}, "50 2 30 60 learning_starts"),
-        (BANKS, {"local_storage": 300, "learning_starts": 600}, "512 2 300"),
-        (BANKS, {"capacity": 511}, "511 2"),
-        (BANKS | {"banks": 3}, {}, "3 2 apart --banks"),
-        (BANKS | {"strategy": "two_lock_lazy"}, {}, "two_lock_lazy 2 banked"),
-        ({"transport": "queue", "queue_size": 0}, {}, "queue_size 1 0"),
-        ({"transport": "fill", "queue_size": 505}, FILLED, ""),
-        ({"transport": "fill", "queue_size": 506}, FILLED, "509 506 --transport queue --steps 510"),
-        ({"processes": 2}, {}, "--processes copies"),
-        ({"name": COPIES, "sync": "server", "shards": 1000}, {}, "1,000 --shards"),
-        ({"name": COPIES, "shards": 2}, {}, "--shards --sync server"),
-        ({"name": COPIES, "sync": "hogwild", "average": 2}, {}, "--average --sync server"),
-        ({"name": COPIES, "sync": "hogwild", "every": 0}, {}, "episode hogwild"),
-        ({"name": COPIES, "replay": "cached:0"}, {}, "cached:n cached:0"),
-        ({"name": COPIES, "replay": "cached:21"}, {}, "21 20 learning_starts"),
-        ({"name": COPIES, "processes": 600}, {}, "512 600 --processes"),
-        ({"name": COPIES, "learners": 2}, {}, "--learners"),
-        ({"name": COPIES, "sync": "synchronous"}, {}, "lock hogwild server synchronous"),
-    ],
-)
-def test_an_arrangement_is_refused_beyond_its_limits(options, changes, facts):
-    said = refusal(options, changes)
-    words = {word.strip(",:;.'") for word in said.split()}
-    assert bool(said) == bool(facts)
-    assert set(facts.split()) <= words
+LIMITS = [
+    ({"learners": 3}, {}, "4 3 --sync"),
+    (several_of("local") | {"learners": 3}, {}, "4 3 --sync"),
+    (several_of("local", "pipelined"), {}, "2 pipelined apart --sync"),
+    (several_of("local") | {"period": 23}, LATE, ""),
+    (several_of("local") | {"period": 24}, LATE, "24 100 23 --period --steps"),
+    (BANKS, {"local_storage": 30, "learning_starts": 60}, ""),
+    (BANKS, {"local_storage": 30, "learning_starts": 50}, "50 2 30 60 learning_starts"),
+    (BANKS, {"local_storage": 300, "learning_starts": 600}, "512 2 300"),
+    (BANKS, {"capacity": 511}, "511 2"),
+    (BANKS | {"banks": 3}, {}, "3 2 apart --banks"),
+    (BANKS | {"strategy": "two_lock_lazy"}, {}, "two_lock_lazy 2 banked"),
+    ({"transport": "queue", "queue_size": 0}, {}, "queue_size 1 0"),
+    ({"transport": "fill", "queue_size": 505}, FILLED, ""),
+    ({"transport": "fill", "queue_size": 506}, FILLED, "509 506 --transport queue --steps 510"),
+    ({"processes": 2}, {}, "--processes copies"),
+    ({"name": COPIES, "sync": "server", "shards": 1000}, {}, "1,000 --shards"),
+    ({"name": COPIES, "shards": 2}, {}, "--shards --sync server"),
+    ({"name": COPIES, "sync": "hogwild", "average": 2}, {}, "--average --sync server"),
+    ({"name": COPIES, "sync": "hogwild", "every": 0}, {}, "episode hogwild"),
+    ({"name": COPIES, "replay": "cached:0"}, {}, "cached:n cached:0"),
+    ({"name": COPIES, "replay": "cached:21"}, {}, "21 20 learning_starts"),
+    ({"name": COPIES, "processes": 600}, {}, "512 600 --processes"),
+    ({"name": COPIES, "learners": 2}, {}, "--learners"),
+    ({"name": COPIES, "sync": "synchronous"}, {}, "lock hogwild server synchronous"),
+    ({"name": COPIES, "processes": 2, "every": 24}, A3C | {"steps": 191}, "24 23 --every"),
+    ({"name": COPIES, "processes": 2, "every": 24}, A3C | {"steps": 192}, ""),
+    ({"name": COPIES, "model_workers": 1, "replay": "shared"}, {}, "dqn"),
+    (SWEPT, DYNA | {"environments": 2}, "local_storage"),
+    (SWEPT, DYNA | {"environments": 2, "local_storage": 4}, ""),
+]
+"""An arrangement, the keys of a workload, and the facts of the sentence by which it is refused, if it is."""
 
 
-@pytest.mark.parametrize("name", strategies())
-def test_processes_train_by_the_strategies_made_for_them(name):
-    kind, (said, _, remedy) = strategy_class(name), refusal({"strategy": name}, {}).partition(";")
-    is_refused = kind.banked or not kind.processes
-    assert (name in said, "global" in remedy, name in remedy) == (is_refused, is_refused, False)
+def test_an_arrangement_is_refused_beyond_its_limits():
+    for options, changes, facts in LIMITS:
+        said = find_refusal(options, changes)
+        words = {word.strip(",:;.'") for word in said.split()}
+        assert bool(said) == bool(facts), (options, changes, said)
+        assert set(facts.split()) <= words, (options, changes, said)
+
+
+def test_processes_train_by_the_strategies_made_for_them():
+    for name in strategies():
+        kind, (said, _, remedy) = strategy_class(name), find_refusal({"strategy": name}, {}).partition(";")
+        is_refused = kind.banked or not kind.processes
+        assert (name in said, "global" in remedy, name in remedy) == (is_refused, is_refused, False)
+
+
+# A loop whose actors and batch change
+
+
+FREE = Arrangement(name="apart", ratio="free")
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """A loop with at most 3 actors, of which at first 2 act."""
+    made = ChangingLoop(small(steps=1 << 40, count=3), FREE, 2)
+    yield made
+    left = list(made.pids.values())
+    made.close()
+    assert not [pid for pid in left if lives(pid)]
+
+
+def list_turns(loop):
+    """Turns of each actor so far, while all rest."""
+    with loop.paused():
+        return [int(loop.board.rows[row, Row.TURNS]) for row in loop._every]
+
+
+def test_actors_rest_and_continue_while_the_loop_trains(loop):
+    rates = loop.measure(0.1)
+    assert (rates.actors, rates.batch, list(loop.pids)) == (2, 4, ["actor-0", "actor-1"])
+    assert rates.sampling_hz > 0 < rates.update_hz
+    assert len(rates.seconds) == 3
+    assert min(rates.seconds) > 0
+    assert 0 <= rates.cpu_percent <= 100
+    assert rates.memory_bytes == rates.learner_bytes + 2 * rates.actor_bytes > 10e6
+    pids = loop.pids
+    loop.set_actors(1)
+    loop.measure(0.05)
+    before, steps, updates = list_turns(loop), loop.step, loop.updates
+    advance(loop, lambda: loop.step > steps + 50 and loop.updates > updates + 5)
+    after = list_turns(loop)
+    assert after[0] > before[0]
+    assert after[1:] == before[1:]
+    loop.set_actors(3)
+    assert loop.measure(0.05).actors == 3  # once all have taken turns
+    assert pids.items() < loop.pids.items()
+    with loop.paused():
+        assert loop.board.value(Counter.CLAIMED_STEPS) == loop.board.value(Counter.STEPS)
+        assert loop.restarts == 0
+        assert sum(list_turns(loop)) == check_counts(loop)["step"]
+
+
+def test_the_batch_changes_between_gradient_steps(loop, monkeypatch):
+    loop.set_actors(1)
+    sampled, step = set(), loop.learner.step
+    monkeypatch.setattr(loop.learner, "step", lambda rows, weights: sampled.add(len(weights)) or step(rows, weights))
+    loop.measure(0.02)
+    for batch in (4, 16, 2):
+        losses = loop._learning.losses
+        loop.set_batch(batch)
+        assert losses == loop._learning.losses != {}
+        sampled.clear()
+        rates = loop.measure(0.02)
+        assert sampled == {rates.batch} == {loop.workload.learner.batch} == {batch}
+        assert rates.frames_hz == pytest.approx(rates.update_hz * batch)
+
+
+def test_what_cannot_be_changed_is_refused(loop):
+    before = loop.actors, loop.workload.learner.batch
+    for name, value, bound in (("actors", 0, 1), ("actors", 4, 3), ("batch", 0, 1)):
+        with pytest.raises(ValueError, match=rf"{name}.* {bound}"):
+            getattr(loop, f"set_{name}")(value)
+    assert (loop.actors, loop.workload.learner.batch) == before
+    for other in ({"name": "pipelined"}, {"learners": 2}):
+        with pytest.raises(TrainingError, match="apart"):
+            ChangingLoop(small(), dataclasses.replace(FREE, **other))
+
+
+def test_a_kept_ratio_is_free_in_a_look_and_caught_up_with():
+    with contextlib.closing(ChangingLoop(small(steps=1 << 40, count=2), Arrangement(name="apart"), 2)) as loop:
+        slack, lead = loop._pace.slack, []
+        loop.turn = lambda: (loop.advance(), lead.append((loop.is_measured, loop._pace.lead(loop.step, loop.updates))))
+        loop.set_batch(2048)  # so that actors are faster
+        loop.measure(10.0, steps=600)
+        assert max(ahead for is_measured, ahead in lead if is_measured) > 10 * slack
+        advance(loop, lambda: loop._pace.lead(loop.step, loop.updates) <= slack)
+        lead.clear()
+        loop.measure(0.1, are_actors_free=False)
+        assert max(ahead for _, ahead in lead) <= slack
+        check_counts(loop)

@@ -1,6 +1,7 @@
-"""What processes of a run share: counters, the board, the pace of both sides, and slots of batches sampled ahead."""
+"""What processes of a run share: counters, the board, the pace of both sides, slots of batches, units of a replay."""
 
 import contextlib
+import dataclasses
 import gc
 import os
 import threading
@@ -10,18 +11,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy.stats import chisquare
 
 from impls.replay import Layout
+from impls.replay.steps import PATIENCE
 from impls.training.actor import Episode
-from impls.training.arrangement import Arrangement
+from impls.training.arrangement import DATA_QUEUE, Arrangement
 from impls.training.parallel import children as programs
 from impls.training.parallel import counter, prefetcher
 from impls.training.parallel.acting import Fetched, claimed
-from impls.training.parallel.batches import SentBatches, Slots, slots_of
+from impls.training.parallel.batches import FILLED, SentBatches, Slots, slots_of
 from impls.training.parallel.board import EPISODES, LINE, Board, Counter, Row, Stopped
+from impls.training.parallel.node import replay_of
 from impls.training.parallel.pace import Pace
 from impls.training.parallel.transports import Shared
+from impls.training.parallel.units import StorageUnit, TreeUnit
 from tests.parallel_runs import PATIENCE_SECONDS, make_loop, small, until
+from tests.replays import LAYOUTS, chunk, made
 
 LAYOUT = Layout((3,), "float32", choices=2)
 
@@ -53,7 +62,7 @@ def beside():
 # Counters
 
 
-def test_claims_never_go_beyond_the_limit_and_none_is_lost(board, beside):
+def test_claims_stay_within_the_limit_and_none_is_lost(board, beside):
     claims, done = [[], []], []
 
     def claim(mine):
@@ -66,7 +75,7 @@ def test_claims_never_go_beyond_the_limit_and_none_is_lost(board, beside):
     assert sorted(claims[0] + claims[1]) == list(range(0, 19_998, 3))
 
 
-def test_who_waits_is_woken_and_who_died_asleep_is_forgotten(board, beside):
+def test_who_waits_is_woken_and_the_dead_are_forgotten(board, beside):
     address, reached = board._counters[Counter.UPDATES], []
     beside(lambda: reached.append(board.wait(Counter.UPDATES, 2, 1)))
     sleepers = board._memory.view(Counter.UPDATES * LINE + 8, (1,), np.int64)
@@ -83,21 +92,10 @@ def test_who_waits_is_woken_and_who_died_asleep_is_forgotten(board, beside):
     assert counter.value_of(address) == 2
 
 
-def test_a_process_whose_looks_are_of_no_use_sleeps_at_once(board, monkeypatch):
-    board.looks, looked = 3, []
-    monkeypatch.setattr(counter, "seen", lambda *_: looked.append(1) or len(looked) > 8)
-    monkeypatch.setattr(counter, "reached", lambda *_: False)
-    for _ in range(31):
-        assert not board.look(Counter.UPDATES, 1, 1)
-    assert len(looked) == 8
-    assert board.look(Counter.UPDATES, 1, 1)  # it tries again from time to time
-    assert board.look(Counter.UPDATES, 1, 1)
-
-
 # Weights
 
 
-def test_weights_are_never_torn_and_their_version_says_their_age(beside):
+def test_weights_are_never_torn_and_say_their_age(beside):
     size, last = 1 << 14, 507
     board = Board(1, 1, size)
     board.begin_at(np.full(size, 7, np.float32), 70, 7)
@@ -123,15 +121,10 @@ def test_weights_published_during_a_fetch_are_fetched_again():
     words = np.array([2, 0])  # the copy goes over the sequence word, as a publication meanwhile would
     source = np.array([4]).view(np.float32)
     assert counter.fetch(counter.address_of(words), source, words[:1].view(np.float32), 0) == 4
-
-
-def test_versions_of_weights_say_the_gradient_steps_of_a_run_that_goes_on(board):
-    board.each, weights = 10, np.zeros(3, np.float32)
-    for updates, kept in ((0, 0), (57, 7)):
-        board.begin_at(weights, 100, updates, kept)
-        assert board.published(board.fetch(weights, -1)) == updates - kept
-        board.publish(weights)
-        assert board.published(board.fetch(weights, -1)) == updates - kept + 10
+    sequence, numbers = np.array([2, 0]), np.zeros(1, np.float32)
+    counter.publish(counter.address_of(sequence), numbers, sequence[:1].view(np.float32)[:1])  # it copies the word,
+    assert numbers.view(np.int32)[0] == 3  # which is odd meanwhile
+    assert sequence[0] == 4
 
 
 def test_weights_whose_publisher_died_are_not_waited_for(board):
@@ -147,7 +140,7 @@ def test_weights_whose_publisher_died_are_not_waited_for(board):
 # Episodes
 
 
-def test_episodes_come_in_the_order_of_their_steps_and_wait_for_room(board, beside):
+def test_episodes_come_in_order_and_wait_for_room(board, beside):
     board.report(1, Episode(5.0, 3), 9, 2)
     board.report(0, Episode(4.0, 2), 8, 1)
     assert board.episodes() == [(8, Episode(4.0, 2)), (9, Episode(5.0, 3))]
@@ -196,18 +189,19 @@ def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
 # Pace
 
 
-@pytest.mark.parametrize(("interval", "starts"), [(1, 20), (8, 20), (8, 24), (64, 1000)])
-def test_gradient_steps_are_due_when_the_serial_loop_takes_them(interval, starts):
+@given(st.integers(1, 64), st.integers(4, 200), st.integers(0, 50))
+def test_gradient_steps_are_due_as_in_the_serial_loop(interval, starts, updates):
     pace = Pace.of(small(update_interval=interval, learning_starts=starts), Arrangement(name="apart"))
     steps = range(1, starts + 5 * interval)
     due = [step for step in steps if step // interval > max(step - 1, starts - 1) // interval]
     assert [pace.due(number) for number in range(1, len(due) + 1)] == due
     assert [pace.updates_at(step) for step in steps] == [sum(at <= step for at in due) for step in steps]
-    assert pace.limit(3) == pace.due(4) + interval + 1
-    assert pace.lead(pace.limit(3), 3) == pace.slack
+    assert pace.updates_at(pace.due(updates + 1)) == updates + 1
+    assert pace.limit(updates) == pace.due(updates + 1) + interval + 1
+    assert pace.lead(pace.limit(updates), updates) == pace.slack
 
 
-def test_actors_claim_up_to_the_bound_and_beyond_it_only_while_nothing_is_stored(board):
+def test_actors_claim_beyond_the_bound_while_all_is_empty(board):
     pace = Pace.of(small(count=2, environments=3), Arrangement(name="apart"))
     while (before := board.claim(Counter.CLAIMED_STEPS, 3, pace.limit(0))) >= 0:
         last = before + 3
@@ -221,7 +215,7 @@ def test_actors_claim_up_to_the_bound_and_beyond_it_only_while_nothing_is_stored
 # Slots
 
 
-def test_each_batch_is_taken_by_one_learner_and_its_errors_come_back(board, beside):
+def test_each_batch_is_taken_once_and_its_errors_come_back(board, beside):
     slots, taken, count, returned = Slots(LAYOUT, 4, 5), [[], []], 300, set()
 
     def learn(mine, row):
@@ -359,20 +353,11 @@ def test_actors_fetch_at_times_and_tell_staleness(board, initial_priority):
     assert policy.loaded == ([0, 3, 6, 7] if initial_priority == "td_error" else [])
 
 
-def test_the_sequence_word_is_odd_while_weights_are_written():
-    sequence, numbers = np.array([2, 0]), np.zeros(1, np.float32)
-    counter.publish(counter.address_of(sequence), numbers, sequence[:1].view(np.float32)[:1])  # it copies the word
-    assert numbers.view(np.int32)[0] == 3
-    assert sequence[0] == 4
-
-
-def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
+def test_errors_out_of_order_go_to_records_of_their_batch():
     slots, seen = Slots(LAYOUT, 2, 3), []
     own = prefetcher.Prefetcher.__new__(prefetcher.Prefetcher)
     own.slots, own._oldest, own._sampled, own._done = slots, 0, 3, set()
-    own._replay = SimpleNamespace(
-        update_priorities=lambda sequence, errors: seen.append((sequence.tolist(), errors.tolist()))
-    )
+    own._replay = SimpleNamespace(update_priorities=lambda *given: seen.append([each.tolist() for each in given]))
     for ticket in range(3):
         slots.outputs[ticket].sequence[:] = 10 * ticket
         slots.release_batch(ticket, 0)
@@ -380,7 +365,7 @@ def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
     for ticket in (1, 0):
         slots.return_errors(ticket, np.full(2, ticket, np.float32))
         assert own._update()
-    assert seen == [([10, 10], [1, 1]), ([0, 0], [0, 0])]
+    assert seen == [[[10, 10], [1, 1]], [[0, 0], [0, 0]]]
     assert own._oldest == 2
     assert not own._done
     assert [slots.is_free(ticket) for ticket in (3, 4, 5)] == [True, True, False]
@@ -401,3 +386,98 @@ def test_a_keeper_samples_as_far_ahead_as_wanted(board, monkeypatch):
     assert betas == pytest.approx([0.7] * 3)
     slots.claim()
     assert [own._sample(), own._sample()] == [True, False]
+
+
+# The two units of a replay: what they draw, what is overwritten on the way, and their queues
+
+
+TWO = Arrangement(name="pipelined", units="two")
+
+
+class Pair:
+    """Both units in this process, and a learner; each record's reward is its number."""
+
+    def __init__(self, capacity=512, **changes):
+        workload, board = small(learning_starts=1, capacity=capacity, **changes), Board(4, 1, 5)
+        board.set(Counter.STEPS, 10**6)
+        self.replay, self.slots = replay_of(workload, TWO), slots_of(workload, TWO)
+        names = (None, None, 1, (), "dense", "dense", "cpu", Shared(), self.slots.handle())
+        start = programs.Start(workload, TWO, 0, 0, 0, 2, *names)
+        self.tree = TreeUnit(start, board, self.replay)
+        self.storage = StorageUnit(dataclasses.replace(start, row=3), board, self.replay)
+        self.learner = SentBatches(self.slots, board, 0)
+        self.insert(capacity)
+
+    def insert(self, count):
+        rows = np.zeros(count, self.replay.row)
+        rows["reward"] = np.arange(self.replay.written, self.replay.written + count)
+        self.replay.insert(rows)
+
+    def take(self):
+        """The next batch, of records that are there, each the one that was drawn; at most one attempt fails."""
+        for unit in (self.tree, self.storage) * 2:
+            unit.turn()
+        batch, _ = self.learner.take(1.0, 0)
+        assert_array_equal(batch.rows["reward"], batch.sequence)
+        assert batch.sequence.min() >= self.replay.written - self.replay.capacity
+        return batch
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("flat", "two_lock_checked"), ("four frames", "global")])
+def test_two_units_draw_what_one_draws(name, strategy):
+    replay, rng = made(strategy, 64, LAYOUTS[name]), np.random.default_rng(0)
+    for _ in range(12):
+        replay.insert(**dict(zip(("records", "drawable"), chunk(LAYOUTS[name], rng, 9), strict=True)))
+    wanted = replay.sample(33, 0.7, np.random.default_rng(1))
+    drawn, out = np.empty(5 * 33, np.int64), replay.outputs(33)
+    assert replay.draw_places(drawn, np.random.default_rng(1).random(33), 0.7, out, 33, 0) is out.sequence
+    assert replay.gather_places(drawn, out, 33) == 0
+    for mine, theirs in ((out.sequence, wanted.sequence), (out.weights, wanted.weights)):
+        assert_array_equal(mine, theirs)
+    assert all((out.rows[field] == wanted.rows[field]).all() for field in wanted.rows)
+
+
+def test_records_are_drawn_alike_whatever_is_overwritten():
+    pair, seen = Pair(64, batch=8, alpha=0.0), np.zeros(64)
+    for number in range(1500):
+        pair.tree.turn()
+        pair.insert(5 * (number % 3 == 0))  # between a draw and its copies, at other slots each time
+        batch = pair.take()
+        seen += np.bincount(batch.sequence % 64, minlength=64)
+        pair.learner.learned(batch, np.ones(8, np.float32))
+    assert pair.slots.ever_lost.sum() > 50
+    assert chisquare(seen).pvalue > 1e-3
+
+
+def test_what_is_lost_again_and_again_is_sampled_at_once():
+    pair = Pair(16, batch=4)
+    for attempt in range(PATIENCE + 1):
+        pair.tree.turn()
+        pair.insert(16 if attempt else 8)  # the first time half of the batch is lost, and then the same half
+        pair.storage.turn()
+        assert pair.slots.ever_lost.sum() == 2 * (attempt + 1)
+    pair.tree.turn()
+    assert pair.slots.state(0) == FILLED
+    for _ in range(3 * pair.slots.count):
+        pair.learner.learned(pair.take(), np.ones(4, np.float32))
+
+
+def test_no_more_batches_lie_ready_than_the_queue_takes():
+    pair = Pair(presampled=300)
+    for _ in range(400):
+        pair.tree.turn()
+        pair.storage.turn()
+    states = [pair.slots.state(ticket) for ticket in range(301)]
+    assert states == [2] * DATA_QUEUE + [1] * (300 - DATA_QUEUE) + [0]
+    pair.learner.learned(pair.take(), np.full(4, 3.0, np.float32))
+    pair.storage.turn()
+    pair.tree.turn()
+    assert [pair.slots.state(ticket) for ticket in (DATA_QUEUE, 300)] == [2, 1]
+
+
+def test_arrays_of_another_batch_are_refused():
+    replay = Pair().replay
+    out = replay.outputs(4)
+    for words, count in ((19, 4), (20, 5), (20, -1)):
+        with pytest.raises(ValueError, match="5 x 4 words"):
+            replay.gather_places(np.zeros(words, np.int64), out, count)

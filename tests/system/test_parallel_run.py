@@ -1,11 +1,14 @@
-"""Runs by several processes: what their folder holds, Ctrl-C, lost processes, kills, and answers that they run."""
+"""Runs by several processes or on a device: what their folder holds, Ctrl-C, lost processes, answers that they run.
+
+The device that is not there computes on the CPU, in memory of its own, so that what is not fetched is not seen.
+"""
 
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import os
-import re
 import signal
 import sys
 
@@ -14,17 +17,31 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
+import torch
+
+from benchmarks.topics.profile import cells
+from benchmarks.topics.profile.cells import PRESETS, groups
+from benchmarks.topics.profile.parts import World, make
+from dse.answers import emit
+from dse.answers.mapping_answer import input_of_run
+from dse.mapping.question import answer_question, ask
 from impls.training import TrainingError, checkpoint, clock, learners, load
 from impls.training import run as module
 from impls.training.__main__ import _parser, main
 from impls.training.actor import VALIDATION, evaluate
 from impls.training.arrangement import Arrangement
 from impls.training.environments import Environment
+from impls.training.errors import ProcessLost
 from impls.training.interrupts import Interrupted
-from impls.training.options import KEY, WHY_NOT, set_up_answer
+from impls.training.learners.torch_learner import base
+from impls.training.options import KEY, WHY_NOT, parser, set_up_answer
+from impls.training.parallel.loop import ParallelLoop
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan, start
-from tests.parallel_runs import kill, lives, small, stop
+from tests.learning import batch_of, tiny
+from tests.matrix import slow
+from tests.parallel_runs import advance, lives, read_rows, small
+from tests.solver_cases import replace_details
 from tests.system.test_actors import fake
 
 
@@ -33,40 +50,35 @@ def workload(**changes):
     return dataclasses.replace(made, evaluation=dataclasses.replace(made.evaluation, interval=100, episodes=2))
 
 
-def begun(folder, name="apart", resume=False, plan=None, of=None, **options):
+def begin(folder, name="apart", resume=False, plan=None, of=None, **options):
     plan = {"checkpoint_every": 10**6, "test_episodes": 1, "live": False} | (plan or {})
     return start(of or workload(), Plan(folder, **plan), resume=resume, arrangement=Arrangement(name=name, **options))
 
 
-def ended(run):
+def finish(run):
     with contextlib.closing(run):
         return run.run()
 
 
-def rows(folder, name="curve.csv"):
-    columns, *lines = (folder / name).read_text().splitlines()
-    return [dict(zip(columns.split(","), line.split(","), strict=True)) for line in lines]
-
-
-def broken_off(run, folder, kind=TrainingError):
+def break_off(run, folder, kind=TrainingError):
     """The error that ends a run, which says as of which step the run is saved; and the state of its loop."""
     with pytest.raises(kind) as caught:
-        ended(run)
+        finish(run)
     state = checkpoint.load(folder / "checkpoint.pt")["loop"]
     assert f"; the run is saved as of step {state['step']:,}: continue with --resume" in str(caught.value)
     return caught.value, state
 
 
-def meddled(run, step, what):
+def meddle(run, step, what):
     """The run, to which ``what`` is done once, as soon as it has come to a step."""
     advance, is_done = run._loop.advance, []
 
-    def meddle():
+    def advance_once():
         if run._loop.step >= step and not is_done:
             is_done.append(what())
         return advance()
 
-    run._loop.advance = meddle
+    run._loop.advance = advance_once
     return run
 
 
@@ -74,8 +86,8 @@ def meddled(run, step, what):
 
 
 @pytest.mark.parametrize("name", [pytest.param("apart", marks=pytest.mark.slow), "pipelined"])
-def test_a_run_writes_what_the_serial_loops_does_and_says_who_did_it(tmp_path, name):
-    summary = ended(begun(tmp_path / "run", name, of=workload(presampled=2)))
+def test_a_run_writes_what_a_serial_one_does_and_who_did_it(tmp_path, name):
+    summary = finish(begin(tmp_path / "run", name, of=workload(presampled=2)))
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == json.loads(json.dumps(summary))
     assert (summary["steps"], summary["updates"]) == (300, 281)
     assert summary["arrangement"] == Arrangement(name=name).to_dict()
@@ -88,65 +100,40 @@ def test_a_run_writes_what_the_serial_loops_does_and_says_who_did_it(tmp_path, n
     assert processes["restarts"] == 0
     assert summary["throughput"]["cpu_percent"] > 0
     assert summary["settled"]["updates"] <= 181
-    points = rows(tmp_path / "run")
+    points = read_rows(tmp_path / "run")
     assert [int(row["step"]) // 100 for row in points] == [1, 2, 3]
-    assert len(rows(tmp_path / "run", "episodes.csv")) == summary["episodes"] > 20
+    assert len(read_rows(tmp_path / "run", "episodes.csv")) == summary["episodes"] > 20
     assert summary["validation_best_step"] in {int(row["step"]) for row in points}
     assert {"best.pt", "checkpoint.pt"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def test_ctrl_c_saves_the_run_and_it_goes_on_from_there(tmp_path):
-    run = meddled(begun(tmp_path), 120, lambda: os.kill(os.getpid(), signal.SIGINT))
+    run = meddle(begin(tmp_path), 120, lambda: os.kill(os.getpid(), signal.SIGINT))
     save, before = run.save, signal.getsignal(signal.SIGINT)
     run.save = lambda: (save(), run._loop.advance())  # as others go on after it
-    error, state = broken_off(run, tmp_path, Interrupted)
+    error, state = break_off(run, tmp_path, Interrupted)
     assert str(error).startswith("interrupted; ")
     assert signal.getsignal(signal.SIGINT) is before
     assert 120 <= state["step"] < 300
-    episodes = len(rows(tmp_path, "episodes.csv"))
+    episodes = len(read_rows(tmp_path, "episodes.csv"))
     assert episodes == checkpoint.load(tmp_path / "checkpoint.pt")["episodes"]
     with pytest.raises(TrainingError, match=r"another run, which differs in arrangement\.strategy$"):
-        begun(tmp_path, resume=True, strategy="global")
-    summary = ended(begun(tmp_path, resume=True))
+        begin(tmp_path, resume=True, strategy="global")
+    summary = finish(begin(tmp_path, resume=True))
     assert (summary["steps"], summary["updates"]) == (300, 281)
-    assert summary["episodes"] == len(rows(tmp_path, "episodes.csv")) >= episodes
-    assert [int(row["step"]) // 100 for row in rows(tmp_path)] == [1, 2, 3]
+    assert summary["episodes"] == len(read_rows(tmp_path, "episodes.csv")) >= episodes
+    assert [int(row["step"]) // 100 for row in read_rows(tmp_path)] == [1, 2, 3]
 
 
-def test_a_stopped_actor_does_not_delay_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("impls.training.parallel.children._HURRY_SECONDS", 0.5)
-    run = begun(tmp_path, of=workload(steps=10**9))
-
-    def end():
-        stop(run._loop.pids["actor-0"])
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    error, state = broken_off(meddled(run, 50, end), tmp_path, Interrupted)
-    assert re.match(r"ended by SIGTERM; actor 0 did not rest for \d s and was killed; ", str(error))
-    assert error.exit_code == 143
-    assert state["step"] >= 50
-
-
-def test_a_lost_keeper_is_a_sentence_and_a_lost_actor_begins_anew(tmp_path):
-    run = begun(tmp_path, "pipelined", of=workload(steps=10**6), plan={"test_process": True})
-    loop, tester = run._loop, run._tester
-    meddled(run, 50, lambda: kill(loop, "actor-0"))
-    error, state = broken_off(meddled(run, 400, lambda: kill(loop, "keeper-0")), tmp_path)
-    assert str(error).startswith("keeper 0 was ended from outside (exit code -9); ")
-    assert state["step"] >= 400
-    assert state["restarts"] == 1
-    assert not lives(tester.pid)
-
-
-def test_a_faulty_environment_is_a_sentence_and_the_run_is_saved(tmp_path):
-    run = begun(tmp_path, of=workload(environment="tests.fake_environments:Raises-v0"))
-    error, _ = broken_off(run, tmp_path)
+def test_a_run_whose_environment_fails_in_a_child_is_saved(tmp_path):
+    run = begin(tmp_path, of=workload(environment="tests.fake_environments:Raises-v0"))
+    error, _ = break_off(run, tmp_path)
     assert "is on fire" in str(error)
 
 
-def test_a_test_process_evaluates_the_weights_of_a_step_while_training_goes_on(tmp_path, capfd):
-    run = begun(tmp_path / "run", of=workload(steps=1000), plan={"test_process": True})
-    summary, points = ended(run), rows(tmp_path / "run")
+def test_a_test_process_evaluates_while_training_goes_on(tmp_path, capfd):
+    run = begin(tmp_path / "run", of=workload(steps=1000), plan={"test_process": True})
+    summary, points = finish(run), read_rows(tmp_path / "run")
     steps = [int(row["step"]) for row in points]
     assert steps == sorted(set(steps))
     # The step of which the next gradient step is due, and two more that an actor may be ahead of that.
@@ -157,7 +144,7 @@ def test_a_test_process_evaluates_the_weights_of_a_step_while_training_goes_on(t
 
 
 def test_a_checkpoint_owes_the_evaluations_that_it_lacks(tmp_path):
-    run = begun(tmp_path / "run", of=workload(steps=1000), plan={"test_process": True})
+    run = begin(tmp_path / "run", of=workload(steps=1000), plan={"test_process": True})
     path = tmp_path / "run" / "checkpoint.pt"
     run.run(until=50)
     run._tester.ask(run._loop.step, run._loop.updates, run._loop.learner.weights())  # and then it is under way
@@ -192,13 +179,13 @@ def test_a_test_process_scores_as_an_evaluation_here_would():
     assert tester.result() is None
 
 
-def test_a_dead_test_process_is_a_warning_and_evaluations_go_on(tmp_path, capfd):
-    run = begun(tmp_path / "run", plan={"test_process": True})
+def test_a_dead_test_process_is_a_warning(tmp_path, capfd):
+    run = begin(tmp_path / "run", plan={"test_process": True})
     os.kill(run._tester.pid, signal.SIGKILL)
     run._tester._child._process.join()
-    ended(run)
+    finish(run)
     assert capfd.readouterr().err.count("warning: the test process has ended; evaluations pause training") == 1
-    assert [int(row["step"]) // 100 for row in rows(tmp_path / "run")][-1] == 3
+    assert [int(row["step"]) // 100 for row in read_rows(tmp_path / "run")][-1] == 3
 
 
 # A race, on a clock of the tests, in this process
@@ -227,53 +214,23 @@ def test_a_raced_run_counts_from_its_release(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "evaluate", evaluate)
     raced = dataclasses.replace(fake(evaluation={"interval": 50}), steps=400)
     plan = Plan(tmp_path / "run", test_episodes=0, live=False, seconds=10.0)
-    summary = ended(start(raced, plan, contestant="numpy"))
+    summary = finish(start(raced, plan, contestant="numpy"))
     assert FREE_AT + 5 < summary["updates"] < FREE_AT + 60
     assert summary["settled"]["updates"] < 60
     assert clock.read_progress(numbers)[2] / 1e9 == pytest.approx(summary["updates"], rel=0.2)
-    assert float(rows(tmp_path / "run")[0]["seconds"]) > 10
+    assert float(read_rows(tmp_path / "run")[0]["seconds"]) > 10
     assert summary["seconds"] > 1000
-
-
-# Options
-
-
-@pytest.mark.parametrize(
-    ("given", "facts"),
-    [
-        (["--arrangement", "apart", "--learners", "3"], "3 --sync"),
-        (["--arrangement", "apart", "--strategy", "banked"], "banked --banks"),
-        (["--arrangement", "apart", "--contestant", "numpy"], "numba 'numpy'"),
-        (["--arrangement", "apart", "--compile"], "--compile"),
-        (["--learner", "dnese"], "'dnese' 'dense'"),
-    ],
-)
-def test_what_cannot_be_done_is_a_sentence(tmp_path, capsys, given, facts):
-    assert main(["train", "cartpole_dqn", "--out", str(tmp_path / "run"), *given]) == 2
-    said = capsys.readouterr().err
-    assert all(fact in said for fact in facts.split())
-    assert said.count("\n") == 1
 
 
 # Answers
 
 
-SETTINGS = {
-    "arrangement": "pipelined",
-    "actors": 2,
-    "learner": "torch",
-    "policy": "dense",
-    "fanout": 8,
-    "threads": 2,
-    "batch": 32,
-    "presampled": 3,
-    "environments": 8,
-    "learner.update_interval": 4,
-}
+SETTINGS = {"arrangement": "pipelined", "actors": 2, "learner": "torch", "policy": "dense", "threads": 2}
+SETTINGS |= {"fanout": 8, "batch": 32, "presampled": 3, "environments": 8, "learner.update_interval": 4}
 
 
 def answer(settings=None, workload="cartpole_dqn", **changes):
-    """What ``dse recommend --json`` writes, as far as a run reads it."""
+    """Return what ``dse recommend --json`` writes, as far as a run reads it."""
     return {"question": {"workload": workload}, "choice": {KEY: SETTINGS | (settings or {})} | changes}
 
 
@@ -296,38 +253,39 @@ def test_an_answer_is_the_setup_of_a_run(tmp_path):
     assert (made.contestant, made.learner, made.policy, made.device) == ("numba", "torch", "dense", "cpu")
     assert known.learner.learning_starts == load("cartpole_dqn").learner.learning_starts == 1000
 
-
-@pytest.mark.parametrize(("changes", "starts"), [({"batch": 2048}, 2048), ({"environments": 600}, 1200)])
-def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(tmp_path, changes, starts):
-    assert set_up(tmp_path, answer(changes)).workload.learner.learning_starts == starts
+    for changes, starts in (({"batch": 2048}, 2048), ({"environments": 600}, 1200)):  # once there can be a batch
+        assert set_up(tmp_path, answer(changes)).workload.learner.learning_starts == starts
 
 
-@pytest.mark.parametrize(
-    ("content", "facts"),
-    [
-        ([], "'workload'"),
-        (answer() | {"choice": None}, "fits"),
-        (answer(workload="pong_dqn"), "'pong_dqn' 'cartpole_dqn'"),
-        (answer(**{KEY: None}), "dse recommend --json --workload cartpole_dqn"),
-        (answer(**{WHY_NOT: "a run has one device"}), "a run has one device"),
-        (answer({"lerner": "torch"}), "lerner 'learner'"),
-        (answer({"learner.bach": 1}), "learner.bach"),
-        (answer({"batch": True}), "True batch"),
-        (answer({"environments": "8"}), "'8' environments"),
-        (answer({"learner": 8}), "8 learner"),
-        (answer({"replay.capacity": 0.5}), "0.5 replay.capacity"),
-        (answer({"replay.capacity": -1}), "capacity 1"),
-        (answer({"batch": 1 << 21}), "--batch 1,048,576"),
-        (answer({"arrangement": "apatr"}), "apatr 'apart'"),
-        (answer({"arrangement": "serial", "learners": 2}), "--learners"),
-    ],
-)
-def test_a_faulty_answer_is_a_sentence_that_names_its_file(tmp_path, content, facts):
-    with pytest.raises(TrainingError) as caught:
-        set_up(tmp_path, content)
-    said = str(caught.value)
-    assert all(fact in said for fact in ("answer.json: ", *facts.split()))
-    assert "\n" not in said
+FAULTY = [
+    ([], "'workload'"),
+    (answer() | {"choice": None}, "fits"),
+    (answer(workload="pong_dqn"), "'pong_dqn' 'cartpole_dqn'"),
+    (answer(**{KEY: None}), "dse recommend --json --workload cartpole_dqn"),
+    (answer(**{WHY_NOT: "a run has one device"}), "a run has one device"),
+    (answer({"lerner": "torch"}), "lerner 'learner'"),
+    (answer({"learner.bach": 1}), "learner.bach"),
+    (answer({"batch": True}), "True batch"),
+    (answer({"environments": "8"}), "'8' environments"),
+    (answer({"learner": 8}), "8 learner"),
+    (answer({"replay.capacity": 0.5}), "0.5 replay.capacity"),
+    (answer({"replay.capacity": -1}), "capacity 1"),
+    (answer({"batch": 1 << 21}), "--batch 1,048,576"),
+    (answer({"arrangement": "apatr"}), "apatr 'apart'"),
+    (answer({"arrangement": "serial", "learners": 2}), "--learners"),
+]
+
+
+def test_a_faulty_answer_is_a_sentence_that_names_its_file(tmp_path):
+    for content, facts in FAULTY:
+        with pytest.raises(TrainingError) as caught:
+            set_up(tmp_path, content)
+        said = str(caught.value)
+        assert all(fact in said for fact in ("answer.json: ", *facts.split())), said
+        assert "\n" not in said
+    for given in (["--fanout", "4"], ["--split"], ["--threads", "1"]):  # which the answer decides
+        with pytest.raises(TrainingError, match=f"{given[0]} .*--mapping"):
+            set_up(tmp_path, answer(), *given)
 
 
 def test_an_answer_comes_from_a_file_or_the_standard_input(tmp_path, monkeypatch, capsys):
@@ -336,16 +294,140 @@ def test_an_answer_comes_from_a_file_or_the_standard_input(tmp_path, monkeypatch
     assert set_up_answer("-", load("cartpole_dqn"), options).workload.learner.batch == 64
     (tmp_path / "half.json").write_text('{"workload": ')
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
-    for file, words in (
-        ("half.json", "is no JSON"),
-        ("none.json", "cannot be read (No such file or directory)"),
-        ("bytes.json", "is no text"),
-    ):
+    for file in ("half.json", "none.json", "bytes.json"):
         assert main(["train", "cartpole_dqn", "--mapping", str(tmp_path / file)]) == 2
-        assert f"{file}: {words}" in capsys.readouterr().err
+        assert f"{file}: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", [["--fanout", "4"], ["--split"], ["--threads", "1"]])
-def test_what_an_answer_decides_cannot_be_given_too(tmp_path, given):
-    with pytest.raises(TrainingError, match=f"{given[0]} is decided by the answer of --mapping; leave one"):
-        set_up(tmp_path, answer(), *given)
+# Devices, and actor and critic in two processes
+
+
+HERE = {"learner": "gpu"} | dict.fromkeys(("sampling", "updating", "storage"), "cpu")
+WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Stand in for a CUDA device where there is none."""
+    if torch.cuda.is_available():
+        return
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(base, "device_of", lambda name: torch.device("cpu"))
+
+
+def short(folder):
+    """Options of a run of few steps in a folder."""
+    return ["--steps", "1100", "--test-episodes", "1", "--out", str(folder / "run")]
+
+
+def test_actors_fetch_what_a_learner_on_a_device_has_learned(device):
+    loop = ParallelLoop(small(steps=1 << 40), Arrangement(name="apart"), device="cuda")
+    with contextlib.closing(loop):
+        advance(loop, lambda: loop.updates >= 5)
+        with loop.paused():
+            acting, first = np.empty_like(loop.learner.parameters), learners.make(loop.workload).weights()
+            loop.board.acting_weights(acting, 0)
+            np.testing.assert_array_equal(acting, loop.learner.weights())
+            assert not np.array_equal(acting, first)
+            saved = loop.state_dict()
+    again = ParallelLoop(small(steps=1 << 40), Arrangement(name="apart"), device="cpu")
+    again.load_state_dict(saved)
+    np.testing.assert_array_equal(again.learner.weights(), acting)
+    again.close()
+
+
+def test_a_profile_times_gradient_steps_on_a_device(device, monkeypatch):
+    def batches():
+        every = itertools.chain.from_iterable(groups(tiny("sac"), PRESETS["brief"], 2))
+        return {cell.batch for cell in every if cell.contestant == "cuda"}
+
+    assert not batches()
+    monkeypatch.setattr(cells, "fingerprint", lambda: {"gpus": ["A GPU"]})
+    assert batches() == {*PRESETS["brief"].batches, tiny("sac").learner.batch}
+    step = make(World(tiny("sac"), 0, 1 << 20), {"contestant": "cuda", "batch": 4, "options": {}})
+    assert np.shape(step(0)[0]) == (4,)
+
+
+def test_several_learners_share_no_device(device):
+    with pytest.raises(TrainingError, match=r"cpu.*--learners 1"):
+        ParallelLoop(small(), Arrangement(name="apart", learners=2, sync="lock"), device="cuda")
+
+
+@pytest.mark.parametrize("arrangement", ["serial", "pipelined"])
+def test_an_answer_with_its_learner_on_a_gpu_runs(device, arrangement, tmp_path):
+    asked = ask("h200", "cartpole_dqn", fix={"arrangement": arrangement, **HERE})
+    answer = answer_question(asked)
+    command = emit.training_command(answer)
+    assert command
+    given = parser("").parse_args(command.split()[3:])
+    assert given.device == "cuda"
+    assert (given.arrangement or "serial") == arrangement
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(input_of_run(asked, answer)))
+    assert main(["train", "cartpole_dqn", "--mapping", str(path), *short(tmp_path)]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["device"] == "cuda"
+    assert summary["updates"] > 0
+
+
+def test_a_tree_on_a_gpu_runs_serially(with_cupy, tmp_path):
+    with_cupy()
+    assert main(["train", "cartpole_dqn", "--contestant", "cupy", *short(tmp_path)]) == 0
+
+
+CUPY, ARRANGED = {"contestant": "cupy", "fanout": 8}, ("serial", "apart")
+
+
+CHANGED = [
+    ("serial", {"sampling": (CUPY, "gpu"), "updating": (CUPY, "gpu")}, ""),
+    ("serial", {"sampling": (CUPY, "gpu")}, "run_has_tree_at gpu cpu"),
+    ("serial", {"sampling": ({}, "fpga")}, "run_has_tree_at cpu fpga"),
+    ("serial", {"storage": ({}, "gpu")}, "run_has_records_at cpu gpu"),
+    ("serial", {"sampling": ({"threads": 2}, "cpu")}, "run_has_plain_tree"),
+    ("serial", {"sampling": ({"options": {"propagate": "delta"}}, "cpu")}, "run_has_plain_tree"),
+    ("serial", {"learner": ({"learners": 2}, "cpu")}, "one_process_one_learner"),
+    ("serial", {"learner": ({"pipelines": 2}, "fpga")}, "run_has_no_fpga fpga"),
+    ("apart", {"sampling": ({"contestant": "numpy"}, "cpu")}, "run_shares_tree numba numpy"),
+    ("apart", {"learner": ({"learners": 2}, "gpu")}, "learners_share_weights_at cpu gpu"),
+    ("apart", {"learner": ({"devices": 2}, "gpu")}, "run_has_one_device"),
+]
+
+
+def test_an_answer_has_the_settings_of_a_run_or_why_not():
+    questions = {name: ask("h200", "cartpole_dqn", fix={"arrangement": name, "learner": "cpu"}) for name in ARRANGED}
+    answers = {name: answer_question(question) for name, question in questions.items()}
+    for arrangement, changes, why in CHANGED:
+        changed = answers[arrangement]
+        for part, change in changes.items():
+            changed = replace_details(changed, part, *change)
+        note, settings = emit.why_not_run(changed), emit.list_run_settings(questions[arrangement], changed)
+        assert " ".join([note.kind, *note.values.values()] if note else []) == why
+        assert (KEY in settings, WHY_NOT in settings) == (not why, bool(why)), why
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", slow("td3"), "sac", slow("a3c")])
+def test_actor_and_critic_in_two_processes_learn_the_same(algorithm):
+    workload = tiny(algorithm, gradient_clip=0.5)
+    one, two = (learners.make(workload, name, seed=3) for name in ("torch", "split"))
+    assert two.pids == ()  # what is never trained has no child
+    with contextlib.closing(two):
+        for turn in range(6):
+            if turn == 3:
+                two.load_state_dict(one.state_dict())
+            stepped = [each.step(batch_of(workload, seed=turn), WEIGHTS) for each in (one, two)]
+            (pid,) = two.pids
+            np.testing.assert_allclose(stepped[0].priorities, stepped[1].priorities, rtol=1e-5, atol=1e-6)
+            assert stepped[0].losses == pytest.approx(stepped[1].losses, rel=1e-5, abs=1e-6)
+        ours, theirs = one.state_dict(), two.state_dict()
+        for key in ("weights", "targets", "mean", "square"):
+            np.testing.assert_allclose(ours[key], theirs[key], rtol=1e-4, atol=1e-6)
+        assert ours["updates"] == theirs["updates"]
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ProcessLost, match=r"^the process of the policy was ended$"):  # a run says how to continue
+            two.step(batch_of(workload), WEIGHTS)
+    assert not lives(pid)
+
+
+def test_a_run_by_two_processes(tmp_path):
+    assert main(["train", "pendulum_td3", "--split", "--arrangement", "apart", *short(tmp_path)]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] > 0

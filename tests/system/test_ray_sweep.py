@@ -21,7 +21,7 @@ from dse.platforms.files import to_toml
 from dse.records import LOAD, SENTINEL, read_file
 from impls.cluster.connection import import_ray
 from tests.committed import ROOT
-from tests.ray_nodes import add_node, start_cluster  # noqa: F401  # a fixture
+from tests.fake_cluster import add_node, start_cluster  # noqa: F401  # a fixture
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("torch", reason="training needs the extra `train`")
 from dse import race_runs
 from dse.__main__ import main
-from dse.answer import Note
 from dse.answers import deciding, emit, run
 from dse.mapping.question import ask, find_mapping
 from dse.platforms import checkout
@@ -25,7 +24,7 @@ from impls.race import Result, Standing
 from impls.training import learners, load, path_of
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
-from tests.committed import RESULTS, ROOT
+from tests.committed import RESULTS
 
 MACHINE = "8fb834d50a"
 ASKED = ("--machine", MACHINE)
@@ -36,7 +35,7 @@ RECOMMEND = ("recommend", "--platform", "this", *ASKED, "--results", str(RESULTS
 
 
 def answered(capsys, *given, workload="cartpole_dqn"):
-    """What ``recommend --json`` prints about a workload on the machine."""
+    """Return what ``recommend --json`` prints about a workload on the machine."""
     capsys.readouterr()
     assert main([*RECOMMEND, "--workload", workload, *given, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -47,12 +46,10 @@ def noted(answer):
     return {note.kind: note.values for note in answer.notes}
 
 
-def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
+def test_an_answer_of_several_processes_says_what_runs_it(capsys):
     answer = find_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
     given = training_parser().parse_args(shlex.split(emit.training_command(answer))[3:])
-    assert given.workload == "cartpole_dqn"
-    assert given.arrangement == "apart"
-    assert given.contestant == "numba"
+    assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
     assert emit.why_not_run(answer) is None
     (paste,) = answered(capsys, *ARRANGED)["paste"]
     asking, runs = paste.split(" | ")
@@ -74,76 +71,41 @@ def test_a_run_of_two_learners_has_a_rate_predicted_and_measured(tmp_path, capfd
     assert choice["measured_of_predicted"] == pytest.approx(choice["measured_hz"] / choice["hz"])
 
 
-@pytest.mark.slow
-def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-    given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "4", "--json"]
-    assert main(["run", "cartpole_dqn", *PREDICTED, *given]) == 0
-    choice = json.loads(capfd.readouterr().out)["choice"]
-    assert choice["measured"]["updates"] < choice["run"]["updates"]
-    assert "--seconds 4 " in choice["run"]["command"]  # by which alone such a run ends
-    assert choice["measured_hz"] == choice["measured"]["update_hz"]
-    assert choice["low"] < choice["hz"] < choice["high"]
-    assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize(("factor", "is_far"), [(0.9, False), (0.3, True)])
-def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, factor, is_far):
-    one = run.Contender({}, (), "", 1, find_mapping("this", "cartpole_dqn", machine=MACHINE))
-    settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * one.answer.hz}
-    summary = {"settled": settled, "throughput": {"cpu_percent": 27.0}, "updates": 0, "steps": 5000}
-    for average in (0.0, 9.0):
+def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch):
+    contender = run.Contender({}, (), "", 1, find_mapping("this", "cartpole_dqn", machine=MACHINE))
+    for factor, average in ((0.9, 0.0), (0.3, 9.0)):
+        settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * contender.answer.hz}
+        summary = {"settled": settled, "throughput": {"cpu_percent": 27.0}, "updates": 0, "steps": 5000}
         monkeypatch.setattr(checkout, "read_load", lambda average=average: average)
-        ended = run.ended_answer(one, None, summary)
+        ended = run.ended_answer(contender, None, summary)
         kinds = noted(ended)
         assert ended.choice.more["load"] == average
         assert ("is_busy" in kinds) == (average > 0)
-        assert kinds.get("cores_were_shared", {}).get("percent") == (27.0 if is_far else None)
-        assert kinds["measured_inside" if ended.choice.more["is_inside"] else "measured_outside"][
-            "pace"
-        ] == pytest.approx(factor)
-    run._announce(SimpleNamespace(json=True), ask("this", "cartpole_dqn", machine=MACHINE), one, None)
+        assert kinds.get("cores_were_shared", {}).get("percent") == (27.0 if factor < 0.5 else None)
+        verdict = "measured_inside" if ended.choice.more["is_inside"] else "measured_outside"
+        assert kinds[verdict]["pace"] == pytest.approx(factor)
+    run._announce(SimpleNamespace(json=True), ask("this", "cartpole_dqn", machine=MACHINE), contender, None)
     assert checkout.describe_load() in capsys.readouterr().err
-    early = noted(run.ended_answer(one, None, summary | {"settled": None}))
+    early = noted(run.ended_answer(contender, None, summary | {"settled": None}))
     assert early["ended_too_early"] == {"updates": 0, "steps": 5000}
 
 
-@pytest.mark.parametrize(
-    ("high", "hz"), [(3_001.0, 2_999.0), (3_001.0, 3_004.0), (3_001.0, 3_006.0), (2_999.0, 3_001.0)]
-)
-def test_a_rate_is_inside_where_it_shows_so(high, hz):
-    shown = run.is_inside(SimpleNamespace(low=1_000.0, high=high), hz)
-    assert shown == (hz < 3_005)  # all print as 3,000 but that of 3,006
+def test_a_rate_is_inside_where_it_shows_so():
+    for high, hz in ((3_001.0, 2_999.0), (3_001.0, 3_004.0), (3_001.0, 3_006.0), (2_999.0, 3_001.0)):
+        shown = run.is_inside(SimpleNamespace(low=1_000.0, high=high), hz)
+        assert shown == (hz < 3_005), (high, hz)  # all print as 3,000 but that of 3,006
 
 
-def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
-    """What a machine's GPU is in, only --fix arrangement=serial makes a run of."""
-    why = Note("one_process_one_learner")
-    monkeypatch.setattr(run, "why_not_run", lambda answer: None if answer.arrangement == "serial" else why)
-    monkeypatch.setattr(run, "_trained", lambda command, answer, is_quiet: 3)
-    asked, hint = ["run", "cartpole_dqn", *PREDICTED], ["--fix", "arrangement=serial"]
-    for more, code, has_hint in (([], 2, True), (hint, 3, False), (["--fix", "arrangement=apart"], 2, False)):
-        assert main([*asked, "--seconds", "1", *more]) == code
-        assert (" ".join(hint) in capsys.readouterr().err) == has_hint
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--out file", "cannot be made or written (it is a file)"),
-        ("--out done", "holds a run that is done, see its summary.json; name another with"),
-        ("--out none --resume", "none holds no checkpoint; leave out --resume to begin"),
-    ],
-)
-def test_a_run_that_cannot_be_is_refused_before_anything_is_answered(tmp_path, monkeypatch, capfd, given, words):
+def test_a_run_that_cannot_be_is_refused_unanswered(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(run, "answer_question", lambda question: pytest.fail("it was answered"))
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     Path("done").mkdir()
     Path("done/summary.json").write_text("{}")
-    assert main(["run", "cartpole_dqn", *PREDICTED, "--results", str(RESULTS), *given.split()]) == 2
-    assert words in capfd.readouterr().err
+    for given, fact in (("file", "file"), ("done", "summary.json"), ("none --resume", "checkpoint")):
+        asked = ["run", "cartpole_dqn", *PREDICTED, "--results", str(RESULTS), "--out", *given.split()]
+        assert main(asked) == 2
+        assert fact in capfd.readouterr().err
 
 
 def own_workload(folder):
@@ -152,17 +114,14 @@ def own_workload(folder):
     return str(folder / "own.toml")
 
 
-def test_more_processes_than_cores_are_predicted_where_asked_for(tmp_path, monkeypatch, capfd):
+def test_more_processes_than_cores_are_predicted_if_asked_for(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     answer = answered(capfd, "--fix", "arrangement=pipelined", workload=own_workload(Path()))
-    processes = [row["cores"] for row in answer["rows"] if "process" in row]
-    assert len(processes) == 3
-    assert answer["choice"]["cores"] == 3
-    assert answer["choice"]["cores_there"] == 2
-    assert answer["choice"]["interval"] == "factor"
+    processes, choice = [row["cores"] for row in answer["rows"] if "process" in row], answer["choice"]
+    assert (len(processes), choice["cores"], choice["cores_there"], choice["interval"]) == (3, 3, 2, "factor")
 
 
-def test_a_workload_without_a_profile_has_the_learner_of_its_run(tmp_path, monkeypatch, capsys):
+def test_a_workload_without_a_profile_has_its_runs_learner(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = own_workload(Path())
 
@@ -248,15 +207,15 @@ def raced(tmp_path, monkeypatch):
     return ["run", "cartpole_dqn", *ASKED, "--results", str(tmp_path / "results")]
 
 
-@pytest.mark.parametrize("has_begun", [True, False])
-def test_what_a_winner_writes_is_in_the_folder_that_was_asked_for(tmp_path, has_begun):
-    own, folder = tmp_path / "0" / "run", tmp_path / "there" / "run"
-    (own if has_begun else own.parent).mkdir(parents=True)
-    if has_begun:
-        (own / "before").write_text("")
-    deciding.settle(SimpleNamespace(folder=own.parent), folder)
-    (own / "after").write_text("")
-    assert sorted(path.name for path in folder.iterdir()) == ["after", "before"][: 1 + has_begun]
+def test_what_a_winner_writes_is_in_the_folder_asked_for(tmp_path):
+    for has_begun in (True, False):
+        own, folder = tmp_path / f"{has_begun}" / "run", tmp_path / "there" / f"{has_begun}"
+        (own if has_begun else own.parent).mkdir(parents=True)
+        if has_begun:
+            (own / "before").write_text("")
+        deciding.settle(SimpleNamespace(folder=own.parent), folder)
+        (own / "after").write_text("")
+        assert sorted(path.name for path in folder.iterdir()) == ["after", "before"][: 1 + has_begun]
 
 
 @pytest.fixture
@@ -274,10 +233,10 @@ def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
             assert f"serial run, written to {out}\n" in said
             continue
         choice = json.loads(said)["choice"]
-        assert choice["race"]["rows"][0]["name"] == "serial, dense"
-        assert ("utc" in choice["race"]) != is_raced
         row = choice["race"]["rows"][0]
+        assert (row["name"], "utc" in choice["race"]) == ("serial, dense", not is_raced)
         assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
+        assert choice["arrangement"] == "serial"
         assert choice["measured_hz"] == choice["measured"]["update_hz"] == 1000
         assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
         assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
@@ -292,15 +251,13 @@ def keep(question, **told):
     deciding.KeptRace.of_question(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
 
 
-def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, monkeypatch):
+def test_the_latest_kept_race_answers_its_question_alone(question, monkeypatch):
     for number in range(2):
         keep(question, number=number)
     kept = deciding.KeptRace.of_question(question)
     assert kept.race(99.0)["number"] == 1
     record, _ = read_file(kept.path)
-    assert record.low_seconds == 0.25
-    assert record.median_seconds == 0.5
-    assert record.high_seconds == 1.0
+    assert (record.low_seconds, record.median_seconds, record.high_seconds) == (0.25, 0.5, 1.0)
     devices = (*question.platform.devices, dataclasses.replace(question.platform.devices[0], name="gpu", kind="gpu"))
     more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
     for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):
@@ -309,17 +266,14 @@ def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, mo
     assert deciding.KeptRace.of_question(question).race() is None
 
 
-def test_an_undecided_race_answers_who_gives_no_more_seconds(question):
+def test_an_undecided_race_answers_for_no_more_seconds(question):
     keep(question, ending="out of time")
-    assert [bool(deciding.KeptRace.of_question(question).race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [
-        True,
-        True,
-        False,
-    ]
+    kept = deciding.KeptRace.of_question(question)
+    assert [bool(kept.race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [True, True, False]
 
 
 @pytest.mark.parametrize("ending", ["interrupted", "out of time"])
-def test_a_race_is_kept_by_the_seconds_it_was_given_unless_interrupted(question, tmp_path, monkeypatch, ending):
+def test_a_race_is_kept_by_its_seconds_unless_interrupted(question, tmp_path, monkeypatch, ending):
     @contextlib.contextmanager
     def decided(programs, *_):
         standings = [Standing(one.name, "undecided", (1e-3,) * 3, (1.0,) * 3) for one in programs]
@@ -333,7 +287,7 @@ def test_a_race_is_kept_by_the_seconds_it_was_given_unless_interrupted(question,
     assert bool(deciding.KeptRace.of_question(question).race(7.0)) == (ending == "out of time")
 
 
-def test_contenders_are_the_best_of_each_arrangement_and_implementation(question):
+def test_contenders_are_the_best_of_each_arrangement(question):
     names = [one.name for one in deciding.contenders(question)]
     processes = ["apart, 1 actor, dense", "apart, 2 actors, dense", "pipelined, 1 actor, dense"]
     assert [name for name in names if "dense" in name] == ["serial, dense", *processes]
@@ -342,21 +296,15 @@ def test_contenders_are_the_best_of_each_arrangement_and_implementation(question
     assert [one.name for one in deciding.contenders(fixed)] == ["apart, 1 actor, dense", "apart, 1 actor, torch"]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--decide 5 --resume --out there", "leave out --decide, or give 0"),
-        ("--decide 5 --out there", "is not empty"),
-    ],
-)
-def test_a_race_that_cannot_be_is_a_sentence(raced, capfd, given, words):
+def test_a_race_that_cannot_be_is_a_sentence(raced, capfd):
     Path("there").mkdir()
     Path("there/note").write_text("mine")
-    monkey = Path("there/checkpoint.pt") if "--resume" in given else None
-    if monkey:
-        monkey.write_text("")
-    assert main([*raced, *given.split()]) == 2
-    assert words in " ".join(capfd.readouterr().err.split())
+    for more, fact in ((["--resume"], "--decide"), ([], "empty")):
+        if more:
+            Path("there/checkpoint.pt").write_text("")
+        assert main([*raced, "--decide", "5", "--out", "there", *more]) == 2
+        assert fact in capfd.readouterr().err
+        Path("there/checkpoint.pt").unlink(missing_ok=True)
 
 
 def test_free_keys_race_with_each_of_their_values(raced):

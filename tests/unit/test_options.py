@@ -2,12 +2,11 @@
 
 import dataclasses
 import itertools
-import sys
 
 import pytest
 
 from dse.mapping.build import build
-from dse.mapping.question import MappingQuestion, find_mapping, tables
+from dse.mapping.question import find_mapping, tables
 from dse.platforms import load as load_platform
 from dse.platforms.files import RESULTS
 from dse.solver.law import sum_needs
@@ -74,30 +73,32 @@ def first_of(problem, **names):
 # Processes and their cores
 
 
-@pytest.mark.parametrize(
-    ("threads", "tree", "storage", "learner", "cores"),
-    [
-        (1, ("cpu", "cpu"), "cpu", "1 thread of torch", 1 + 1 + 1),  # one replay process
-        (1, ("cpu", "cpu"), "gpu", "2 threads of torch", 1 + 1 + 2),
-        (1, ("gpu", "gpu"), "cpu", "gpu", 1 + 1 + 1 + 1),  # storage, and two drivers
-        (1, ("gpu", "gpu"), "gpu", "gpu", 1 + 1 + 1),
-        (1, ("cpu", "gpu"), "cpu", "gpu", 1 + 1 + 1 + 1),
-        (4, ("cpu", "cpu"), "cpu", "gpu", 1 + 4 + 1),
-        (4, ("cpu", "cpu"), "gpu", "gpu", 1 + 4 + 1),
-        (4, ("gpu", "cpu"), "gpu", "gpu", 1 + 1 + 4 + 1),
-    ],
-)
-def test_cores_of_processes(threads, tree, storage, learner, cores):
+CORES = [
+    (1, ("cpu", "cpu"), "cpu", "1 thread of torch", 1 + 1 + 1),  # one replay process
+    (1, ("cpu", "cpu"), "gpu", "2 threads of torch", 1 + 1 + 2),
+    (1, ("gpu", "gpu"), "cpu", "gpu", 1 + 1 + 1 + 1),  # storage, and two drivers
+    (1, ("gpu", "gpu"), "gpu", "gpu", 1 + 1 + 1),
+    (1, ("cpu", "gpu"), "cpu", "gpu", 1 + 1 + 1 + 1),
+    (4, ("cpu", "cpu"), "cpu", "gpu", 1 + 4 + 1),
+    (4, ("cpu", "cpu"), "gpu", "gpu", 1 + 4 + 1),
+    (4, ("gpu", "cpu"), "gpu", "gpu", 1 + 1 + 4 + 1),
+]
+"""Threads of a tree; where the tree, the records and the learner are; cores that all of them take."""
+
+
+def test_cores_of_processes():
     """One of actors; replay takes a core once and a tree's further threads theirs; a core drives an accelerator."""
-    problem = pipelined("h200", batch=SHARED, threads=threads)
-    assert sum_needs(problem, first_of(problem, tree=tree, storage=storage, learner=learner))["cpu.cores"] == cores
+    for threads, tree, storage, learner, cores in CORES:
+        problem = pipelined("h200", batch=SHARED, threads=threads)
+        needs = sum_needs(problem, first_of(problem, tree=tree, storage=storage, learner=learner))
+        assert needs["cpu.cores"] == cores, (threads, tree, storage, learner)
 
 
 # Batches sampled ahead
 
 
 @pytest.mark.parametrize(("platform", "name"), matrix(SHIPPED, timed_names(), brief=lambda *asked: asked in USUAL))
-def test_free_depths_fit_wherever_a_fixed_one_does_and_are_no_worse(platform, name):
+def test_free_depths_fit_where_a_fixed_one_does_no_worse(platform, name):
     fixed = find_mapping(platform, name, epsilon=0.0)
     free = find_mapping(platform, name, epsilon=0.0, free=["presampled"])
     if hasattr(fixed, "value"):
@@ -124,7 +125,7 @@ def test_a_memory_that_holds_two_batches_has_room_for_one_ahead():
 # A second processor
 
 
-def test_a_second_processor_has_cores_a_budget_and_engines_of_its_own():
+def test_a_second_processor_has_cores_and_engines_of_its_own():
     problem = pipelined(two_processors(cores=4))
     assert problem.budgets["cpu1.cores"] == 4
     assert problem.engines == {"cpu.replay": {"cpu.cores": 1}, "cpu1.replay": {"cpu1.cores": 1}}
@@ -136,13 +137,12 @@ def test_a_second_processor_has_cores_a_budget_and_engines_of_its_own():
     assert not any("cpu.cores" in one.needs for one in learners)
     trees = [one for one in there if one.part in TREE]
     assert max(one.needs.get("cpu1.cores", 0) for one in trees) <= 3
-
-
-def test_one_core_there_takes_one_thread():
-    """Eight threads of torch were put on one core."""
-    problem = pipelined(two_processors(cores=1))
-    there = {one.name for one in problem.every_option() if one.device == "cpu1" and one.part == "learner"}
+    single = pipelined(two_processors(cores=1)).every_option()
+    there = {one.name for one in single if one.device == "cpu1" and one.part == "learner"}
     assert there == {"1 thread of torch", "dense, 1 thread"}
+    for mode in ("serial", "apart"):  # of one process, which runs on one processor
+        problem = build(parts_of(two_processors())).problems[MODES[mode]]
+        assert {one.device for one in problem.every_option()} == {"cpu", "gpu"}
 
 
 def test_cores_of_the_first_processor_do_not_bound_the_second():
@@ -153,16 +153,10 @@ def test_cores_of_the_first_processor_do_not_bound_the_second():
     assert "one_processor_tried" not in {note.kind for note in find_mapping("h200", "hopper_ddpg").notes}
 
 
-@pytest.mark.parametrize("mode", ["serial", "apart"])
-def test_one_process_runs_on_one_processor(mode):
-    problem = build(parts_of(two_processors())).problems[MODES[mode]]
-    assert {one.device for one in problem.every_option()} == {"cpu", "gpu"}
-
-
 # Equal devices
 
 
-def test_learners_of_several_devices_are_on_every_set_of_them():
+def test_learners_of_several_devices_are_on_every_set():
     platform = several("h200", "gpu", 3)
     built = build(parts_of(platform))
     problem = built.problems[MODES["pipelined"]]
@@ -195,25 +189,21 @@ def test_a_faster_set_is_the_answer():
     alone, found = (solve(pipelined(several("h200", "gpu", count), batch=1 << 17), "training") for count in (1, 2))
     assert found.best > alone.best
     assert {device for device, _ in found.choice.learner.where} == {"gpu", "gpu1"}
+    given = find_mapping(several("h200", "gpu", 2), "hopper_ddpg", fix={"sampling": "gpu", "updating": "gpu1"})
+    trees = [part for part in given.parts if part.label["part"] in TREE]
+    assert {part.label["device"] for part in trees} == {"gpu", "gpu1"}
+    assert all("fanout" in part.more["details"] for part in trees)  # of whichever device it is on
 
 
-def test_options_are_listed_of_one_of_equal_devices_and_rest_on_the_same():
+def test_options_are_listed_of_one_of_equal_devices():
     problem = pipelined(several("u200", "gpu", 2))
     assert {device for one in problem.every_option() for device, _ in one.where} == {"cpu", "fpga", "gpu", "gpu1"}
     alone = {one.device for part in ("learner", "storage") for one in problem.options[part] if not one.also}
     assert alone == {"cpu", "fpga", "gpu"}
-    assert {tuple(one.device for one in tree) for tree in problem.trees if "gpu1" in {one.device for one in tree}} == {
-        ("gpu", "gpu1")
-    }
+    trees = [tuple(one.device for one in tree) for tree in problem.trees]
+    assert {tree for tree in trees if "gpu1" in tree} == {("gpu", "gpu1")}
     numbers = {hop.rests_on.id for route in problem.ways.values() for hop in route}
     assert numbers == {"link cpu-gpu", "link cpu-fpga"}
-
-
-def test_an_answer_has_the_details_of_whichever_device_it_is_on():
-    platform = several("h200", "gpu", 2)
-    given = find_mapping(platform, "hopper_ddpg", fix={"sampling": "gpu", "updating": "gpu1"})
-    assert {part.label["device"] for part in given.parts if part.label["part"] in TREE} == {"gpu", "gpu1"}
-    assert all("fanout" in part.more["details"] for part in given.parts if part.label["part"] in TREE)
 
 
 def test_what_is_fixed_to_one_of_equal_devices_sets_it_apart():
@@ -222,26 +212,3 @@ def test_what_is_fixed_to_one_of_equal_devices_sets_it_apart():
     assert {one.device for one in problem.options["storage"]} == {"gpu1"}
     sets = [tuple(device for device, _ in one.where) for one in problem.options["learner"] if one.name == "2 devices"]
     assert sorted(sets) == [("gpu", "gpu1"), ("gpu", "gpu2"), ("gpu1", "gpu")]
-
-
-def _calls(devices):
-    """Python calls that build a question once more about as many equal GPUs: work, whatever the machine does beside."""
-    question = MappingQuestion(several("h200", "gpu", devices, cores=128), load("hopper_ddpg"))
-    question.built()  # what is kept between questions is not counted
-    calls = 0
-
-    def count(frame, event, argument):
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        question.built()
-    finally:
-        sys.setprofile(before)
-    return calls
-
-
-def test_building_grows_no_faster_than_the_number_of_equal_devices():
-    assert _calls(8) < 8 * _calls(1)

@@ -1,14 +1,18 @@
-"""The process of a node, without a cluster: real actors, and orders and requests as a learner sends them."""
+"""The process of a node, without a cluster: real actors, orders and requests as a learner sends; a replay's command."""
 
 import dataclasses
 import os
 import signal
+import sys
 import time
 
 import numpy as np
 import pytest
 
+from impls.cluster import ClusterError
+from impls.cluster.__main__ import main
 from impls.cluster.calls import Reply, Request
+from impls.cluster.sharded import check_versions, list_versions
 from impls.replay import Batch
 from impls.training import learners
 from impls.training.arrangement import Arrangement
@@ -16,7 +20,8 @@ from impls.training.nodes.actor_node import ActorShard, News, Orders, RemoteNode
 from impls.training.nodes.learners import Averaged
 from impls.training.parallel.board import Counter
 from impls.training.settings import load
-from impls.training.weights import layout_of
+from tests.learning import batch_of
+from tests.parallel_runs import until
 
 WITHIN = Arrangement(name="apart", ratio="free")
 NOTHING = Request(0, None, None, None, 0.0)
@@ -36,29 +41,30 @@ class Learner:
         self.node, self.run, self.known, self.episodes = self.shard.node, 0, 0, []
         self.run = self.ask().run
 
-    def orders(self, allowed=0, elsewhere=0, run=None):
-        return Orders(self.run if run is None else run, allowed, elsewhere, 0, self.known, self.epoch)
+    def order(self, allowed=0, elsewhere=0, run=None):
+        return Orders(self.run if run is None else run, allowed, elsewhere, 0, self.known, self.epoch).pack()
 
     def ask(self, allowed=0, weights=None, request=NOTHING, **more):
-        message = join(self.orders(allowed, **more).pack(), request.pack())
+        message = join(self.order(allowed, **more), request.pack())
         news, reply = map(bytes, split(self.shard.obey_and_answer(message, weights)))
         self.reply = Reply.unpack(reply)
         return self.hear(news)
 
-    def watch(self, allowed, steps):
-        return self.hear(self.shard.watch(self.orders(allowed).pack(), steps))
-
     def hear(self, packed):
-        news = News.unpack(packed)
-        self.episodes += list(news.episodes[self.known - news.first :])
-        self.known = news.first + len(news.episodes)
-        return news
+        self.news = News.unpack(packed)
+        self.episodes += list(self.news.episodes[self.known - self.news.first :])
+        self.known = self.news.first + len(self.news.episodes)
+        return self.news
 
     def wait(self, allowed, steps):
-        end = time.monotonic() + 90
-        while (news := self.watch(allowed, steps)).steps < steps:
-            assert time.monotonic() < end and not news.failure, news
-        return news
+        """Wait until the node has taken so many steps, or has failed."""
+
+        def is_there():
+            news = self.hear(self.shard.watch(self.order(allowed), steps))
+            return news.steps >= steps or news.failure
+
+        until(is_there)
+        return self.news
 
 
 @pytest.fixture
@@ -86,10 +92,8 @@ def test_a_node_takes_the_steps_that_it_may(learner):
 
 def test_actors_explore_by_the_steps_of_all_nodes(learner):
     learner.ask(150, learner.weights, elsewhere=1000)
-    board, end = learner.node.board, time.monotonic() + 60
-    while not board.look(Counter.STEPS, 150, 0):
-        assert time.monotonic() < end
-        board.check(0)
+    board = learner.node.board
+    until(lambda: board.check(0) or board.look(Counter.STEPS, 150, 0))
     ended = [step for step, _ in board.episodes()]
     assert ended and all(1000 < step <= 1150 for step in ended)
 
@@ -100,31 +104,21 @@ def test_orders_for_another_process_change_nothing(learner):
     assert learner.ask(0, run=0).steps == 0 and not learner.node.pids
 
 
-def test_a_killed_actor_begins_anew(learner):
-    learner.ask(200, learner.weights)
-    learner.wait(200, 200)
-    os.kill(next(iter(learner.node.pids.values())), signal.SIGKILL)
-    assert learner.wait(300, 300).restarts == 1
-
-
-def test_a_paused_node_takes_no_step(learner):
+def test_a_node_pauses_saves_and_replaces_a_killed_actor(learner):
     learner.ask(100_000, learner.weights)
     learner.wait(100_000, 50)
     paused = learner.hear(learner.shard.pause())
     time.sleep(0.2)
-    assert learner.ask(100_000).steps == paused.steps
+    assert learner.ask(100_000).steps == paused.steps  # it takes none
+    state = learner.shard.save_records()
+    assert len(state["leaves"]) == paused.steps
+    learner.shard.load_records(state)
+    learner.ask(100_000)
+    assert learner.reply.records == paused.steps
     learner.shard.resume()
     learner.wait(100_000, paused.steps + 50)
-
-
-def test_records_are_saved_and_loaded(learner):
-    learner.ask(80, learner.weights)
-    learner.wait(80, 80)
-    state = learner.shard.save_records()
-    assert len(state["leaves"]) == 80
-    learner.shard.load_records(state)
-    learner.ask(80)
-    assert learner.reply.records == 80
+    os.kill(next(iter(learner.node.pids.values())), signal.SIGKILL)
+    until(lambda: learner.wait(100_000, learner.news.steps + 100).restarts == 1)
 
 
 def test_each_epoch_has_random_numbers_of_its_own():
@@ -144,10 +138,7 @@ def test_a_fault_of_an_environment_is_said():
     learner = Learner(environment="tests.fake_environments:Raises-v0")
     try:
         learner.ask(100, learner.weights)
-        end = time.monotonic() + 60
-        while not (news := learner.watch(100, 100)).failure:
-            assert time.monotonic() < end
-        assert "Raises-v0" in news.failure
+        assert "Raises-v0" in learner.wait(100, 100).failure
     finally:
         learner.node.close()
 
@@ -168,9 +159,8 @@ def test_averaged_weights_are_the_mean_bit_for_bit():
     learner = learners.make(workload, seed=0)
     pair = Pair(rng.standard_normal(learner.parameters.size).astype(np.float32))
     sync = Averaged(learner, Arrangement(name="nodes", learners=2, sync="local", period=3), pair)
-    rows = {name: rng.random((32, *shape)) for name, (shape, _) in layout_of(workload).fields.items()}
-    rows |= {"action": rng.integers(0, 2, 32), "terminated": np.zeros(32, np.bool_)}
-    rows = {name: part.astype(layout_of(workload).fields[name][1]) for name, part in rows.items()}
+    rows = batch_of(workload, 32)
+    rows["action"] %= 2
     for number in range(7):
         sync.step(Batch(rows, np.ones(32, np.float32), np.arange(32)), number)
         if number == 5:
@@ -179,3 +169,27 @@ def test_averaged_weights_are_the_mean_bit_for_bit():
     expected = [np.float32((a + b) / np.float32(2)) for a, b in zip(pair.given[1], pair.other, strict=True)]
     assert np.array_equal(kept, expected) and np.array_equal(learner.weights(), expected)
     assert not np.array_equal(learner.parameters, expected)  # the seventh step is the learner's own so far
+
+
+# The command that tries a sharded replay
+
+
+def test_a_replay_that_cannot_be_tried_is_refused(monkeypatch, capsys):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for words in ("--shards 0", "--records 0", "--records 1 --shards 2", "--cluster nowhere", ""):
+        if not words:
+            monkeypatch.setitem(sys.modules, "ray", None)
+        assert main(words.split()) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+        assert (words.split() or ["fanout[ray]"])[-1] in said
+
+
+def test_a_node_with_other_versions_is_refused_by_name():
+    assert list_versions()["Python"] == "{}.{}".format(*sys.version_info)
+    check_versions("0123456789", list_versions())
+    for name in list_versions():
+        with pytest.raises(ClusterError, match=rf"01234567 .*{name} 0\.0"):
+            check_versions("0123456789", list_versions() | {name: "0.0"})
+        with pytest.raises(ClusterError, match=name):
+            check_versions("0123456789", {key: value for key, value in list_versions().items() if key != name})
