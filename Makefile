@@ -90,7 +90,7 @@ pythons: $(READY)  ## imports, trees, replay and a few commands by each Python t
 	  $(BIN)/python -m virtualenv --quiet --clear --python $$python $$made && \
 	  PIP_CONSTRAINT=constraints.txt $$made/bin/python -m pip install --quiet --disable-pip-version-check \
 	    -e '.[numba]' hypothesis pytest pytest-benchmark && $$made/bin/python -m tests.oldest --few && \
-	  $$made/bin/python -m pytest $(BRICKS) -m "not slow and not timing" -q || exit 1; \
+	  $$made/bin/python -m pytest $(BRICKS) -m "not slow and not timing" --strict-skips -q || exit 1; \
 	done
 
 oldest: $(OLD)/.ready  ## every command in small, by an old Python (OLDEST=...) and the packages of `make demo`; 5 minutes
