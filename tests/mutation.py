@@ -11,7 +11,7 @@ does not install (areas whose module is missing are left out). A fault is two li
 ``old`` occurs once in the file, ``new`` stands there instead (nothing, where it is left out), and a line break in
 either is written as a return sign. A fault of another file begins with its path, or with as much of its end as only one
 file has: ``kernels/updating.py: old -> new``. The tests that catch each, the fewest and fastest, of which at least one
-fails under it, stand in tests/mutants/killers.json, which ``--find`` writes.
+fails under it, stand in tests/data/kept/killers.json, which ``--find`` writes.
 
 exit code 0: every mutant is killed but for at most 3, each with its reason; 1: it is not so.
 """
@@ -118,7 +118,7 @@ def read(root: Path = ROOT, areas: Sequence[str] = (), folder: str = FOLDER) -> 
 
 def read_killers(root: Path = ROOT, folder: str = FOLDER) -> dict[str, tuple[str, ...]]:
     """Read the tests that catch each fault, by its area and name."""
-    path = root / folder / KILLERS
+    path = _path_of_killers(root, folder)
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return {key: tuple(tests) if isinstance(tests, list) else (tests,) for key, tests in kept.items()}
 
@@ -127,7 +127,11 @@ def write_killers(killers: Mapping[str, Sequence[str]], root: Path = ROOT, folde
     """Write the tests that catch each fault, a line a fault."""
     rows = {key: tests[0] if len(tests) == 1 else list(tests) for key, tests in sorted(killers.items())}
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(tests)}" for key, tests in rows.items())
-    (root / folder / KILLERS).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    _path_of_killers(root, folder).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
+def _path_of_killers(root: Path, folder: str) -> Path:
+    return root / ("tests/data/kept" if folder == FOLDER else folder) / KILLERS
 
 
 def entries(text: str) -> list[dict[str, str]]:

@@ -49,7 +49,8 @@ def toy(tmp_path):
     (tmp_path / "code_under_test.py").write_text("def twice(x):\n    return x\n")
     (tmp_path / "gone.py").write_text("")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
-    (tmp_path / mutation.FOLDER).mkdir(parents=True)
+    for name in (mutation.FOLDER, "tests/data/kept"):
+        (tmp_path / name).mkdir(parents=True)
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a commit"]):
         author = ["-c", "user.name=Tester", "-c", "user.email=tester@example.org"]
         subprocess.run(["git", *author, *command], cwd=tmp_path, check=True)
