@@ -195,7 +195,7 @@ def test_each_measuring_command_has_the_flag_and_kept_cells():
 def test_cells_are_listed_once_and_nothing_is_done(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("benchmarks.workers.Worker.__init__", lambda *_, **__: pytest.fail("a process was started"))
     monkeypatch.chdir(tmp_path)  # where no other library's environment is
-    for line in [*MEASURING, "run plugins --learning", "profile --arrangements"]:
+    for line in ("compare", "sweep", "run plugins --learning", "profile --arrangements"):
         words = [*line.split(), *WORKLOADS.get(line.removesuffix(" --arrangements"), "").split(), "--dry-run"]
         assert main(words) == 0, line
         printed, said = capsys.readouterr()
@@ -218,6 +218,7 @@ def test_records_have_the_keys_that_were_listed(line, tmp_path, capsys):
     assert f"{len(made)} of them cached" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # a run before each landing compares them as well
 def test_the_cells_are_those_that_were_kept():
     done = subprocess.run([sys.executable, "-m", "tests.cells"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
