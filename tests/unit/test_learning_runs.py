@@ -141,7 +141,8 @@ def test_model_rollouts_are_judged_by_steps_beside_sac(model, sac, verdict, foun
         for name, solved in (("memr", model), ("sac", sac))
     ]
     assert judge_one("zhang2022.memr_steps", runs, found).verdict == verdict
-    assert judge_one("zhang2022.exponent_of_0_6", runs, found).value is None
+    uniform = [run(("pendulum_memr", "serial, alpha = 1"), seed, 0.001, curve(sac)) for seed in range(5)]
+    assert judge_one("zhang2022.exponent_of_0_6", [*runs, *uniform], found).value is None  # none with alpha = 0.2 ran
     counted = run(("pendulum_memr", "serial"), 0, 0.001, curve(2))
     counted.metrics.update(rollouts=[64, 128, 192], report={"rollouts": 192})
     assert metrics_of([counted])["pendulum_memr", "serial"]["rollouts"] == {0: Value(128)}  # until solved
