@@ -15,6 +15,7 @@ import pytest
 import impls
 from impls import SumTree
 from impls.sumtree.cuda import emulation
+from tests.skips import is_expected
 
 CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K
 
@@ -72,15 +73,21 @@ every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 
 
 def every_variant(test: Callable[..., None]) -> Callable[..., None]:
-    """A test of ``name`` and ``options``, a case a name: it goes over all options; a skip leaves out its own alone."""
+    """A test of ``name`` and ``options``, a case a name: it goes over all options.
+
+    An expected skip leaves out its own options alone; where all are skipped, or for another reason, the case is.
+    """
 
     @functools.wraps(test)
     def run(name: str, **more: Any) -> None:
-        for options in variants_of(name):
+        skips, variants = [], list(variants_of(name))
+        for options in variants:
             try:
                 test(name=name, options=options, **more)
-            except pytest.skip.Exception:
-                continue
+            except pytest.skip.Exception as skip:
+                skips.append(skip)
+                if len(skips) == len(variants) or not is_expected(str(skip)):
+                    raise
             except BaseException as error:
                 error.add_note(f"with the options {options}")
                 raise

@@ -7,6 +7,7 @@ import pytest
 
 EXPECTED = {
     r"'cupy' needs the module 'cupy'|'cupy' needs a CUDA device|there is no CUDA device": "GPUs are rare",
+    r"^a leaf of .* does not hold": "hardware's formats hold few priorities",
     r"found no g\+\+": "the compiler is the system's, and only the GPU's kernels need it",
     r"^found no Chromium": "a browser is the system's, and only tests of how the page looks need it",
     r"^this system has no |^sends SIGINT$|^needs POSIX|^targets are x86-64$|^there is no /dev/full$|"

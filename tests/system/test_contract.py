@@ -135,11 +135,17 @@ def test_a_rest_that_equals_a_prefix_sum_falls_on_its_leaf(name, options):
         assert tree.prefix_sum_index(mass).tolist() == [leaf]
 
 
-@every_variant
-def test_an_emptied_group_answers_by_the_nearest_leaf_left_first(name, options):
-    if options.get("propagate") != "delta":
-        pytest.skip("a group that is summed anew keeps no rest")
-    for positive, nearest in (((1, 12), 1), ((12, 20), 12), ((1, 2, 12, 13), 2)):
+DELTAS = {
+    name: variants
+    for name in NAMES
+    if (variants := [options for options in variants_of(name) if options.get("propagate") == "delta"])
+}  # a group that is summed anew keeps no rest
+
+
+@pytest.mark.parametrize("name", DELTAS)
+def test_an_emptied_group_answers_by_the_nearest_leaf_left_first(name):
+    cases = (((1, 12), 1), ((12, 20), 12), ((1, 2, 12, 13), 2))
+    for options, (positive, nearest) in itertools.product(DELTAS[name], cases):
         tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
         for leaf in (8, 9, 10):  # their deltas leave 1e-16 above a group of zeros
             tree.update(leaf, (leaf - 7) / 10)

@@ -1,12 +1,9 @@
-"""The plug-ins without their hosts: priorities, what a missing host is told, and which tests may be skipped."""
+"""The plug-ins without their hosts: priorities, and what a missing or a wrong host is told."""
 
 import copy
 import importlib.metadata
 import importlib.util
-import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,11 +11,10 @@ import pytest
 import impls
 from impls.plugins.hosts import Replacement, require
 from impls.plugins.priorities import GONE, NumberedPriorities, Priorities
-from tests.committed import ROOT
 from tests.contestants import DEFAULTS
 from tests.nursery import run_python
 from tests.plugin_hosts import broken, plugin
-from tests.skips import EXPECTED, REMEDY, is_expected
+from tests.skips import is_expected
 
 
 @pytest.fixture
@@ -107,63 +103,6 @@ def test_a_broken_tree_draws_the_leaf_to_the_right_and_no_more(name, options):
         indices, priorities = map(impls.to_numpy, tree.sample(uniforms))
         assert list(priorities) == list(impls.to_numpy(tree.get(indices)))
     assert type(impls.make(name, 7, **options)) is type(right)
-
-
-# Skips
-
-
-TESTS = """
-import pytest
-
-def test_passes(): pass
-
-@pytest.mark.skip(reason="there is no CUDA device")
-def test_of_a_device(): pass
-"""
-UNEXPECTED = """
-import pytest
-missing = pytest.importorskip("no_such_library")
-
-def test_of_a_library(): pass
-"""
-CONFTEST = """
-from tests.skips import StrictSkips
-
-def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(StrictSkips())
-"""
-
-
-def run(folder, *words):
-    """Run pytest in a folder, with no plugin that is not named; returns its exit code and output."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-    more = {"PYTHONPATH": str(ROOT), "COLUMNS": "200", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **more}, capture_output=True, text=True, check=False, timeout=300
-    )
-    return done.returncode, done.stdout
-
-
-def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path):
-    files = {"conftest.py": CONFTEST, "test_expected.py": TESTS, "pytest.ini": "[pytest]\n"}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    code, shown = run(tmp_path)
-    assert (code, "unexpected" in shown) == (0, False), shown
-    (tmp_path / "test_other.py").write_text(UNEXPECTED)
-    code, shown = run(tmp_path, "-p", "xdist", "-n", "1")
-    assert code == 1, shown
-    assert "test_other.py: could not import 'no_such_library'" in shown
-    assert REMEDY in shown and "test_of_a_device" not in shown
-
-
-def test_what_is_expected_is_a_short_list():
-    assert len(EXPECTED) <= 8
-    for reason in ("Implementation 'cupy' needs the module 'cupy', which is not installed.", "this system has no fork"):
-        assert is_expected(reason)
-    for reason in ("could not import 'torch'", "learners need the extra `train`", "cuda-bindings is not installed", ""):
-        assert not is_expected(reason)
 
 
 # Priorities that all plug-ins share

@@ -328,20 +328,17 @@ def run_pytest(folder, *words):
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n", "1"]], ids=["here", "workers"])
-def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path, workers):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_expected.py").write_text(SKIPPING)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    if not workers:
-        code, shown = run_pytest(tmp_path)
-        assert (code, "unexpected" in shown) == (0, False), shown
+def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path):
+    files = {"conftest.py": CONFTEST, "test_expected.py": SKIPPING, "pytest.ini": "[pytest]\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    code, shown = run_pytest(tmp_path)
+    assert (code, "unexpected" in shown) == (0, False), shown
     (tmp_path / "test_other.py").write_text(UNEXPECTED)
-    code, shown = run_pytest(tmp_path, *workers)
+    code, shown = run_pytest(tmp_path, "-p", "xdist", "-n", "1")
     assert code == 1, shown
     assert "test_other.py: could not import 'no_such_library'" in shown
-    assert REMEDY in shown
-    assert "test_of_a_device" not in shown
+    assert REMEDY in shown and "test_of_a_device" not in shown
 
 
 def test_few_skips_are_expected():
