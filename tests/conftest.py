@@ -44,7 +44,7 @@ def pytest_collection_finish(session):
 
 def pytest_addoption(parser):
     parser.addoption("--strict-skips", action="store_true", help="fail where a test is skipped that need not be")
-    parser.addoption("--keep-durations", type=Path, metavar="FILE", help="add to a file what each file of tests took")
+    parser.addoption("--keep-durations", action="store_true", help="keep what each file of tests took")
 
 
 def pytest_configure(config):
@@ -57,8 +57,8 @@ def pytest_configure(config):
         return
     if config.getoption("--strict-skips"):
         config.pluginmanager.register(StrictSkips())
-    if path := config.getoption("--keep-durations"):
-        config.pluginmanager.register(durations.Durations(path))
+    if config.getoption("--keep-durations"):
+        config.pluginmanager.register(durations.Durations())
 
 
 @pytest.fixture(autouse=True)

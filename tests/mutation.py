@@ -343,8 +343,7 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
         ]
         entered.update(name for other in others for names in lines_of(other).values() for name in names)
         found = set(entered)
-    kept = durations.read(root / "tests/data/kept/durations.json")["seconds"]
-    seconds = {file: durations.longest_of(pair) for file, pair in kept.items()}
+    seconds = durations.read()
     tests = Counter(name.partition("::")[0] for name in data.measured_contexts())
     costs = {
         name: entered[name] * (0.2 + seconds.get(name.partition("::")[0], 60.0) / tests[name.partition("::")[0]])

@@ -1,4 +1,4 @@
-"""The tools of the tests themselves: faults and their killers, the budget, skips, and what was kept of durations."""
+"""The tools of the tests themselves: faults and their killers, the budget and skips."""
 
 import ast
 import functools
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from coverage import CoverageData
 
-from tests import budget, durations, mutation, plain
+from tests import budget, mutation, plain
 from tests.budget import Counted
 from tests.committed import ROOT
 from tests.run import PYTEST
@@ -355,36 +355,3 @@ def test_every_run_of_the_tests_is_strict():
     commands = [line for line in text.splitlines() if "-m pytest" in line and "--benchmark-only" not in line]
     assert len(commands) >= 2
     assert all("--strict-skips" in line for line in commands)
-
-
-USUAL = {f"tests/{number}.py": 10.0 for number in range(9)}
-WHOLE = {"others_share": 0.05, "machine": "a processor, 2 cores", "tests": 9, "wall_seconds": 600, "cpu_seconds": 1000}
-KEPT = {"daily": WHOLE, "seconds": {name: [10.0, None] for name in USUAL}}
-
-
-@pytest.mark.parametrize(
-    ("change", "grown", "remarks"),
-    [
-        ({"cpu_seconds": 1090}, [], []),
-        ({"cpu_seconds": 1110}, ["all"], []),
-        ({"cpu_seconds": 1110, "machine": "another"}, [], ["no"]),
-        ({"cpu_seconds": 1110, "others_share": 0.2}, [], ["other"]),
-        ({"cpu_seconds": 1110, "kernels_compiled": 7}, [], ["7"]),
-        ({"seconds": dict.fromkeys(USUAL, 30.0)}, [], []),  # a busy machine
-        ({"seconds": USUAL | {"tests/4.py": 16.0}}, ["tests/4.py:"], []),
-    ],
-)
-def test_a_slower_file_or_suite_is_named(change, grown, remarks):
-    found = durations.compare(KEPT, "daily", {**WHOLE, "kernels_compiled": 0, "seconds": USUAL, **change})
-    assert [[line.split()[0] for line in lines] for lines in found] == [grown, remarks]
-
-
-def test_a_kept_run_changes_its_own_column(tmp_path):
-    path, kept = (
-        tmp_path / "durations.json",
-        {"daily": WHOLE, "seconds": {"old.py": [9.0, None], "gone.py": [None, 8.0]}},
-    )
-    durations.add_run(kept, "all", WHOLE | {"seconds": {"old.py": 5.0, "new.py": 30.0}})
-    durations.write(kept, path)
-    seconds = {"new.py": [None, 30.0], "old.py": [9.0, 5.0]}
-    assert durations.read(path) == {"daily": WHOLE, "all": WHOLE, "seconds": seconds}
