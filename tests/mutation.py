@@ -50,6 +50,14 @@ FAILED, PASSED = 1, 0  # pytest's exit codes
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # that end an interpreter
 KILLERS = "killers.json"
 PORTIONS = (0, 8, 40, 120)  # of the tests that enter a fault, run at a time where its killer is looked for
+KEPT = "tests/system/test_kept.py::test_nothing_that_was_kept_has_changed[{}]"
+LAST = {  # tests that take a minute, by where a fault is: whether what was kept is what there is, and of the page
+    "impls/": ("tests.settings", "tests.curves", "tests.golden"),
+    "dse/": ("tests.golden", "tests.options_net"),
+    "benchmarks/": ("tests.cells",),
+    "reports/": ("reports.readmes --check",),
+}
+PAGE = ("tests/page/test_page.py", "tests/page/test_sections.py", "tests/page/test_traced.py")
 RETURN, EXCUSE = "\N{RETURN SYMBOL}", 8 * " "
 CHANGE = re.compile(r"    (?:([\w./-]+\.(?:cpp|css|cu|html|js|json|md|py|toml|txt|v)): )?(.*?) ->(?: (.*))?")
 NEEDS = re.compile(r"^needs: (\w+)$", re.MULTILINE)
@@ -359,10 +367,12 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
 
 def find_killer(copy: Copy, mutant: Mutant) -> tuple[str, str]:
     """Find a test that fails under a fault among the nearest that enter it, in portions; else say what is known."""
-    tests, unjudged = list_candidates(mutant, ROOT), []
-    # Invariant: the tests before ``low`` pass under the fault, fail without it too, or are named in ``unjudged``.
-    for low, high in itertools.pairwise(PORTIONS):
-        portion = tests[low:high]
+    entering, unjudged = list_candidates(mutant, ROOT), []
+    tests = entering[: PORTIONS[-1]]
+    last = [KEPT.format(name) for place, names in LAST.items() if mutant.file.startswith(place) for name in names]
+    last += PAGE if mutant.file.startswith("reports/") else ()
+    # Invariant: the portions before pass under the fault, fail without it too, or are named in ``unjudged``.
+    for portion in [*(tests[low:high] for low, high in itertools.pairwise(PORTIONS)), last]:
         while portion:
             outcome = copy.judge(replace(mutant, killer=tuple(portion)))
             killer = outcome.detail.partition(", ")[0]
@@ -371,9 +381,9 @@ def find_killer(copy: Copy, mutant: Mutant) -> tuple[str, str]:
             unjudged += [outcome.detail] if outcome.verdict == "broken" else []
             is_known = outcome.verdict == "killed" and killer in portion
             portion = portion[portion.index(killer) + 1 :] if is_known else []
-    if unjudged or not tests:
+    if unjudged or not entering:
         return "", f"not judged: {'; '.join(unjudged) or 'no test enters it'}"
-    return "", f"lives under the nearest {min(len(tests), PORTIONS[-1])} of {plural(len(tests), 'test')}"
+    return "", f"lives under the nearest {len(tests)} of {plural(len(entering), 'test')}, and what was kept"
 
 
 def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT, workers: int = 2, folder: str = FOLDER) -> None:

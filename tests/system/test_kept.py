@@ -1,9 +1,18 @@
-"""The facts of answers are those that were kept (``tests/golden.py``)."""
+"""What was kept of answers, options, settings, first steps, cells and READMEs is what there is now."""
 
 import pytest
 
 from dse.__main__ import _COMMANDS
 from tests import golden
+from tests.nursery import run_python
+
+KEPT = ("tests.golden", "tests.options_net", "tests.settings", "tests.curves", "tests.cells", "reports.readmes --check")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", KEPT)
+def test_nothing_that_was_kept_has_changed(command):
+    run_python("-m", *command.split())
 
 
 @pytest.fixture(scope="module")
