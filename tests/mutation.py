@@ -368,11 +368,11 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
 def find_killer(copy: Copy, mutant: Mutant) -> tuple[str, str]:
     """Find a test that fails under a fault among the nearest that enter it, in portions; else say what is known."""
     entering, unjudged = list_candidates(mutant, ROOT), []
-    tests = entering[: PORTIONS[-1]]
     last = [KEPT.format(name) for place, names in LAST.items() if mutant.file.startswith(place) for name in names]
     last += PAGE if mutant.file.startswith("reports/") else ()
     # Invariant: the portions before pass under the fault, fail without it too, or are named in ``unjudged``.
-    for portion in [*(tests[low:high] for low, high in itertools.pairwise(PORTIONS)), last]:
+    for tests in [*(entering[low:high] for low, high in itertools.pairwise(PORTIONS)), last]:
+        portion = tests
         while portion:
             outcome = copy.judge(replace(mutant, killer=tuple(portion)))
             killer = outcome.detail.partition(", ")[0]
@@ -383,7 +383,8 @@ def find_killer(copy: Copy, mutant: Mutant) -> tuple[str, str]:
             portion = portion[portion.index(killer) + 1 :] if is_known else []
     if unjudged or not entering:
         return "", f"not judged: {'; '.join(unjudged) or 'no test enters it'}"
-    return "", f"lives under the nearest {len(tests)} of {plural(len(entering), 'test')}, and what was kept"
+    nearest = f"the nearest {min(len(entering), PORTIONS[-1])} of {plural(len(entering), 'test')}"
+    return "", f"lives under {nearest}{', and what was kept' * bool(last)}"
 
 
 def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT, workers: int = 2, folder: str = FOLDER) -> None:
