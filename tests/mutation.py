@@ -371,7 +371,8 @@ def find_killer(copy: Copy, mutant: Mutant) -> tuple[str, str]:
     last = [KEPT.format(name) for place, names in LAST.items() if mutant.file.startswith(place) for name in names]
     last += PAGE if mutant.file.startswith("reports/") else ()
     # Invariant: the portions before pass under the fault, fail without it too, or are named in ``unjudged``.
-    for tests in [*(entering[low:high] for low, high in itertools.pairwise(PORTIONS)), last]:
+    first, *others = (entering[low:high] for low, high in itertools.pairwise(PORTIONS))
+    for tests in (first, last, *others):
         portion = tests
         while portion:
             outcome = copy.judge(replace(mutant, killer=tuple(portion)))
