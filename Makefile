@@ -100,7 +100,7 @@ mutants: $(READY)  ## put faults into copies of the code and see that the tests 
 	$(BIN)/python -m tests.mutation
 
 bench: $(READY)  ## time samples and updates with pytest-benchmark, in seconds
-	$(BIN)/python -m pytest tests/test_micro.py --benchmark-enable --benchmark-only
+	$(BIN)/python -m pytest tests/system/test_asv.py --benchmark-enable --benchmark-only
 
 check: $(READY)  ## format, lint, strict types
 	$(BIN)/python -m ruff format --check .

@@ -8,7 +8,6 @@ The command lines are those of the file: to add one, write ``"its words": null``
 the order of measuring.
 """
 
-import argparse
 import contextlib
 import hashlib
 import io
@@ -52,22 +51,18 @@ def list_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
             yield f"  to see what differs, list them by both commits: python -m benchmarks {line} --dry-run"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(words: list[str]) -> int:
     """Compare, and print what differs; return the exit code."""
-    parser = argparse.ArgumentParser("python -m tests.cells", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write what there is now")
-    is_writing = parser.parse_args(arguments).write
+    is_writing = words == ["--write"]
     cores.count_allowed = lambda: CORES
     before = json.loads(FILE.read_text(encoding="utf-8"))
     now = {line: sum_up(list_cells(line)) for line in before}
     if is_writing:
         rows = ",\n".join(f"{json.dumps(line)}: {json.dumps(kept)}" for line, kept in now.items())
         FILE.write_text(f"{{\n{rows}\n}}\n", encoding="utf-8")
-    print(
-        *list_changes(before, now), f"{len(now)} command lines: {'equal' if now == before else 'not equal'}", sep="\n"
-    )
+    print(*list_changes(before, now), f"{len(now)} command lines: {'' if now == before else 'not '}equal", sep="\n")
     return now != before and not is_writing
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

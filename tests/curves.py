@@ -9,7 +9,6 @@ Initial weights are equal on any processor. The bits of a curve depend on the pr
 it: where these are others than the kept curves were made with, curves are not compared.
 """
 
-import argparse
 import csv
 import hashlib
 import json
@@ -97,19 +96,15 @@ def list_changes(before, after):
         yield from (f"{kind} of {part}" for part in parts)
 
 
-def main(arguments=None):
+def main(words):
     """Compare initial weights, and curves where they were made with the same processor and libraries."""
-    parser = argparse.ArgumentParser("python -m tests.curves", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--print", action="store_true", help="print the hashes, a line each")
-    parser.add_argument("--write", action="store_true", help="keep what there is now")
-    options = parser.parse_args(arguments)
     here, before = describe_machine(), json.loads(FILE.read_text())
     is_comparable = before["made with"] == here
-    now = hash_all(("weights", "curves") if is_comparable or options.print or options.write else ("weights",))
-    if options.print:
+    now = hash_all(("weights", "curves") if is_comparable or words else ("weights",))
+    if words == ["--print"]:
         print(*(f"{kind} {part} {code}" for kind, codes in now.items() for part, code in codes.items()), sep="\n")
         return 0
-    if options.write:
+    if words == ["--write"]:
         FILE.write_text(json.dumps({"made with": here, **now}, indent=1) + "\n")
         return 0
     if not is_comparable:
@@ -121,4 +116,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

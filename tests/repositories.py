@@ -1,56 +1,33 @@
-"""Repositories made of this checkout, with commits whose effect is known."""
+"""Repositories of git that tests make: of files of their own, and of this checkout."""
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-SEARCH = "status = descend(tree, form, values, uniform, indices, priorities)"
+from tests.committed import ROOT
+
+WHO = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
 
 
-class Repository:
-    """A copy of the checkout's files with a history of its own; the first commit is the checkout as it is."""
+def git(folder: Path, *words: str, **more: Any) -> str:
+    """Return what git prints in a folder."""
+    command = ["git", "-C", str(folder), *WHO, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, **more).stdout.strip()
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        listed = subprocess.run(
-            ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "-z"], capture_output=True, check=True
-        )
-        for name in listed.stdout.decode().split("\0"):
-            if name and (ROOT / name).is_file() and not name.startswith("results/"):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, folder / name)
-        self._git("init", "-q", "-b", "main")
-        self.base = self._commit()
 
-    def commit(self, file: str, change: Callable[[str], str]) -> str:
-        """The base with one file changed; returns the hash."""
-        self._git("checkout", "-q", self.base)
-        path = self.folder / file
-        path.write_text(change(path.read_text()))
-        return self._commit()
+def commit(folder: Path) -> str:
+    """Commit all there is in a folder, which becomes a repository where it is none; return the hash."""
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "a commit")
+    return git(folder, "rev-parse", "HEAD")
 
-    def slow_sampling(self) -> str:
-        """A commit in which every search of the numba tree is done twice."""
-        kernels = "impls/sumtree/kernels/searching.py"
-        assert (self.folder / kernels).read_text().count(SEARCH) == 1
-        return self.commit(kernels, lambda text: text.replace(SEARCH, f"{SEARCH}; {SEARCH}"))
 
-    def same_code(self) -> str:
-        """A commit that changes a word of prose."""
-        return self.commit("README.md", lambda text: text + "\nAs before.\n")
-
-    def broken(self) -> str:
-        """A commit that does not install."""
-        return self.commit("pyproject.toml", lambda text: text.replace("hatchling.build", "no_such_backend"))
-
-    def _commit(self) -> str:
-        self._git("add", "-A")
-        self._git("-c", "user.name=Tester", "-c", "user.email=tester@example.org", "commit", "-q", "-m", "a commit")
-        return self._git("rev-parse", "HEAD")
-
-    def _git(self, *arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+def copy_checkout(folder: Path) -> str:
+    """Make a repository of the checkout's files as they are, but for results; return the hash of its commit."""
+    for name in git(ROOT, "ls-files", "-co", "--exclude-standard", "-z").split("\0"):
+        if name and (ROOT / name).is_file() and not name.startswith("results/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return commit(folder)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "--strict-skips", "--durations=25", "--durations-min=1")
 WORKERS = ("--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder")
 DAILY = (
-    *("tests/unit", "tests/system", "tests/test_micro.py"),
+    *("tests/unit", "tests/system"),
     *("impls", "dse", "reports", "README.md", "benchmarks/README.md", "results/README.md"),
 )
 

@@ -74,47 +74,28 @@ def ask(folder, text, widths, *flags):
     return {one["width"]: one for one in said}, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def shown(folder, page, probe):
-    """What ``probe`` returned once the page was loaded, by width, and what the browser wrote to its console.
-
-    ``probe``: the body of a function. Beside what it returns come the width, the width needed, and the errors thrown.
-    """
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """What the probe returned once the page was loaded, with the errors thrown and the width needed, by width."""
     script = f"""const errors = [];
     addEventListener("error", (event) => errors.push(event.message));
     addEventListener("load", () => {{
-      const found = (() => {{ {probe} }})();
+      const found = (() => {{ {PROBE} }})();
       const needed = document.documentElement.scrollWidth;
       parent.postMessage({{ ...found, errors, needed, width: innerWidth }}, "*");
     }});"""
-    return ask(folder, probed(page, script), WIDTHS)
-
-
-def assert_sound(browser):
-    """Nothing scrolls sideways at any width, no script fails, nothing is written to the console."""
-    by_width, console = browser
-    assert {width: one["needed"] for width, one in by_width.items() if one["needed"] > width} == {}
-    assert [one["errors"] for one in by_width.values()] == [[]] * len(by_width)
-    assert console == []
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    return shown(tmp_path_factory.mktemp("page"), GALLERY.read_text(encoding="utf-8"), PROBE)
+    return ask(tmp_path_factory.mktemp("page"), probed(GALLERY.read_text(encoding="utf-8"), script), WIDTHS)
 
 
 @needs_chromium
 def test_nothing_is_cut_and_a_figure_is_on_the_first_screen(browser):
-    assert_sound(browser)
-    by_width, _ = browser
-    assert {width: found["outside"] for width, found in by_width.items() if found["outside"]} == {}
-    assert all(found["first"] < 700 for found in by_width.values())
+    by_width, console = browser
+    assert console == []
+    for width, found in by_width.items():
+        assert (found["errors"], found["outside"]) == ([], [])
+        assert found["needed"] <= width and found["first"] < 700  # nothing scrolls sideways
+        assert found["sorted"] == sorted(found["before"])  # by a click
     assert by_width[1_400]["height"] <= MOST_PIXELS
-
-
-@needs_chromium
-def test_a_click_sorts_a_table(browser):
-    for found in browser[0].values():
-        assert found["sorted"] == sorted(found["before"])
 
 
 @needs_chromium

@@ -1,6 +1,7 @@
-"""asv: its configuration and grid, and that across commits it tells a slower tree from the same one."""
+"""Small benchmarks: asv's configuration and grid, and single calls."""
 
 import inspect
+import itertools
 import json
 import os
 import shutil
@@ -12,11 +13,12 @@ import pytest
 from asv.config import Config
 
 import impls
-from benchmarks.cases import WrongAnswerError
+from benchmarks.cases import Case, WrongAnswerError, prepare
 from benchmarks.history import bench_trees
 from benchmarks.history.bench_trees import CONTESTANTS, Draw, Fanout, Memory, Modeled, Step, Update
+from tests.committed import ROOT
 from tests.nursery import run_python
-from tests.repositories import ROOT, Repository
+from tests.repositories import copy_checkout
 from tests.system.test_house import OURS, imported
 
 GRID = {
@@ -29,9 +31,6 @@ GRID = {
     (Modeled, "track_modeled_seconds"): ("fpga", "draw", 300, 256),
 }
 TIMED = [(kind, method) for kind, method in GRID if method.startswith("time_")]
-
-
-# What asv reads: it checks neither the configuration's keys nor that the grid is all it finds.
 
 
 def test_the_configuration_and_the_grid_are_what_asv_reads(tmp_path):
@@ -47,6 +46,10 @@ def test_the_configuration_and_the_grid_are_what_asv_reads(tmp_path):
     )
     done = run_python("-c", code, folder=tmp_path)
     assert sorted(done.stdout.split()) == sorted(f"bench_trees.{kind.__name__}.{method}" for kind, method in GRID)
+    assert tuple(CONTESTANTS) == impls.names()
+    for kind, method in GRID:
+        assert list(inspect.signature(getattr(kind, method)).parameters)[1:] == list(kind.param_names)
+        assert [{type(value) for value in axis} <= {str, int} for axis in kind.params] == [True] * len(kind.param_names)
 
 
 def test_what_another_commit_runs_asks_little_of_its_package():
@@ -56,23 +59,6 @@ def test_what_another_commit_runs_asks_little_of_its_package():
         assert modules <= ({"benchmarks.cases", "benchmarks.clock"} if name in ("clock", "worker") else set())
         others = {one for one in found if not one.startswith("benchmarks")}
         assert others <= {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
-
-
-def test_a_commit_from_before_trees_had_traits_is_timed(monkeypatch):
-    monkeypatch.delattr(impls, "traits")
-    for (kind, _), cell in GRID.items():
-        kind().setup(*cell)
-
-
-# The grid.
-
-
-def test_the_axes_are_literals_and_the_checkouts_file_names():
-    assert tuple(CONTESTANTS) == impls.names()
-    for kind, method in GRID:
-        assert len(kind.params) == len(kind.param_names)
-        assert list(inspect.signature(getattr(kind, method)).parameters)[1:] == list(kind.param_names)
-        assert all(type(value) in (str, int) for axis in kind.params for value in axis)
 
 
 def test_a_method_is_one_call_on_the_next_inputs():
@@ -89,14 +75,15 @@ def test_a_method_is_one_call_on_the_next_inputs():
 
 
 def test_a_step_over_k_is_of_a_tree_of_that_k(monkeypatch):
-    asked = []
-    prepare = bench_trees.prepare
+    monkeypatch.delattr(impls, "traits")  # as in commits from before trees had traits
+    for (kind, _), cell in GRID.items():
+        kind().setup(*cell)
+    asked, prepare = [], bench_trees.prepare
     monkeypatch.setattr(bench_trees, "prepare", lambda case: asked.append(case) or prepare(case))
     bench_trees._warm.cache_clear()
     for fanout in (4, 8):
         Fanout().setup("numpy", fanout, 300, 256)
     assert [case.fanout for case in asked] == [4, 8]
-    assert len(Fanout.params[1]) > 1
 
 
 def test_memory_and_modeled_seconds_are_the_trees_own():
@@ -109,12 +96,13 @@ def test_memory_and_modeled_seconds_are_the_trees_own():
     assert tracked.track_modeled_seconds(*modeled) == impls.make("fpga", 300).modeled_seconds("draw", 256)
 
 
+NOBODYS = [("nobody", 300), ("python", 1_000_000)]
 SKIPPED = [
     (Modeled, ("numpy", "draw", 300, 256), "numpy is timed"),
     *((kind, ("fpga", *GRID[kind, method][1:]), "fpga is modeled") for kind, method in TIMED),
-    *((Draw, (name, size, 256), name) for name, size in (("nobody", 300), ("python", 1_000_000))),
-    *((Memory, (name, size), name) for name, size in (("nobody", 300), ("python", 1_000_000))),
-    *((Modeled, (name, "draw", size, 256), name) for name, size in (("nobody", 300), ("python", 1_000_000))),
+    *((Draw, (*cell, 256), cell[0]) for cell in NOBODYS),
+    *((Memory, cell, cell[0]) for cell in NOBODYS),
+    *((Modeled, (name, "draw", size, 256), name) for name, size in NOBODYS),
 ]
 
 
@@ -134,30 +122,21 @@ def test_a_cell_that_cannot_be_had_is_skipped_no_wrong_answer(monkeypatch):
         Update().setup("numpy", 301, 256)
 
 
-# Across commits, in a repository of its own: this checkout's files, the same code again, every sample taken twice.
-# asv installs its environment, which takes the network or a cache of packages.
+# In a repository of its own. asv installs its environment, which takes the network or a cache of packages.
 
 
 @pytest.mark.slow
-def test_asv_flags_a_slower_commit_and_publishes_every_cell(tmp_path):
-    made = Repository(tmp_path / "fanout")
-    assert run_asv(made.folder, "machine", "--yes").returncode == 0
-    cpu = str(max(os.sched_getaffinity(0)))
-    careful = ["-a", "rounds=4", "--cpu-affinity", cpu, "--factor", "1.5", "--bench", r"Draw\.time_draw\('numba'"]
-    done = run_asv(made.folder, "continuous", *careful, made.base, made.same_code())
-    assert done.returncode == 0 and "BENCHMARKS NOT SIGNIFICANTLY CHANGED" in done.stdout
-    done = run_asv(made.folder, "continuous", *careful, made.base, made.slow_sampling())
-    assert done.returncode == 1 and "PERFORMANCE DECREASED" in done.stdout
-    flagged = [line for line in done.stdout.splitlines() if line.startswith("| + ")]
-    assert flagged and all("bench_trees.Draw.time_draw('numba'" in line for line in flagged)
+def test_asv_runs_and_publishes_every_cell(tmp_path):
+    folder = tmp_path / "fanout"
+    copy_checkout(folder)
     quickly = ["-a", "rounds=1", "-a", "repeat=(1,1,0.1)", "-a", "warmup_time=0", "--bench", "bench_trees"]
-    assert run_asv(made.folder, "run", *quickly, "HEAD^!").returncode == 0
-    assert run_asv(made.folder, "publish").returncode == 0
-    page = made.folder / ".asv" / "html"
+    for words in (["machine", "--yes"], ["run", *quickly, "HEAD^!"], ["publish"]):
+        assert run_asv(folder, *words).returncode == 0, words
+    page = folder / ".asv" / "html"
     assert (page / "index.html").is_file()
     for kind, method in GRID:
         assert list(page.rglob(f"bench_trees.{kind.__name__}.{method}.json")), method
-    shutil.rmtree(made.folder / ".asv", ignore_errors=True)  # pytest keeps the folders of three runs, and this is large
+    shutil.rmtree(folder / ".asv", ignore_errors=True)  # pytest keeps the folders of three runs, and this is large
 
 
 def run_asv(folder, *words):
@@ -169,3 +148,18 @@ def run_asv(folder, *words):
     done = subprocess.run(command, cwd=folder, env=environment, text=True, timeout=1200, check=False, **how)
     print(done.stdout)
     return done
+
+
+# One call each in an ordinary run, timed by ``make bench``.
+
+CELLS = [("numba", 1), ("numba", 256), ("numpy", 256)]
+ROUND_SECONDS = 1e-3  # a single call of B = 1 is too short for the clock
+
+
+@pytest.mark.benchmark(min_time=ROUND_SECONDS)
+@pytest.mark.parametrize(("contestant", "batch"), CELLS)
+@pytest.mark.parametrize("op", ["draw", "update"])
+def test_call(benchmark, op, contestant, batch):
+    call, turns = prepare(Case(contestant, op, 100_000, batch)).call, itertools.count(1)
+    benchmark.group = op
+    benchmark(lambda: call(next(turns)))

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,11 +15,10 @@ from benchmarks.cases import Case
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse import stats
-from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, drift
+from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, drift
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.tree import _choose, ranked
-from tests.committed import COMMITTED
 from tests.made import alter
 from tests.system.test_records import measurement
 from tests.unit.test_recommend import DEFAULT
@@ -51,24 +49,21 @@ def pooled(runs_seen, seen, usual):
 
 
 def test_without_two_runs_drift_is_the_usual_one():
-    assert drift([]) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
-    within_a_run = [*several((1, 1, 1), 0), *several((2, 2, 2), 10)]
-    assert drift(within_a_run) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
+    for within_a_run in ([], [*several((1, 1, 1), 0), *several((2, 2, 2), 10)]):
+        assert drift(within_a_run) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
 
 
-def test_what_all_sentinels_share_is_common_and_the_rest_own():
-    def then(*factors):
-        return drift([*several((1, 1, 1), 0), *several(factors, 90, "profile")])
-
-    alike = then(1.5, 1.5, 1.5)
-    assert alike.runs == 2
-    assert alike.common == pooled(2, math.log(1.5), USUAL.common)
-    assert alike.own == pooled(2, 0, USUAL.own)
-    apart = then(1, 1.5, 1 / 1.5)
-    assert apart.common == pooled(2, 0, USUAL.common)
-    assert apart.own == pooled(2, math.log(1.5), USUAL.own)
-    one_of_three = then(1, 1, 1.9)  # a call that has two speeds
-    assert one_of_three.own == pooled(2, 0, USUAL.own)
+@pytest.mark.parametrize(
+    ("factors", "common", "own"),
+    [
+        ((1.5, 1.5, 1.5), 1.5, 1),
+        ((1, 1.5, 1 / 1.5), 1, 1.5),
+        ((1, 1, 1.9), 1, 1),  # a call that has two speeds
+    ],
+)
+def test_what_all_sentinels_share_is_common_and_the_rest_own(factors, common, own):
+    found = drift([*several((1, 1, 1), 0), *several(factors, 90, "profile")])
+    assert found == Drift(pooled(2, math.log(common), USUAL.common), pooled(2, math.log(own), USUAL.own), 2)
 
 
 def test_a_tree_of_other_code_tells_nothing_of_the_machine():
@@ -205,37 +200,3 @@ def test_a_surer_time_is_chosen_over_one_that_is_hardly_faster():
 def test_a_tree_time_ties_by_its_own_drift_alone():
     assert stats.ties([0.0, 0.1], [0.01, 0.01], 0.0, 0) == []
     assert stats.ties([0.0, 0.1], [0.01, 0.01], 0.3, 0) == [1]
-
-
-def seen_by_sentinels(machine):
-    """95 % quantiles of |ln ratio| between a machine's runs: what its sentinels share, and the median one's own."""
-    runs = list(_runs(read_folder(COMMITTED / machine)).values())
-    common, own = [], defaultdict(list)
-    for first, second in itertools.combinations(runs, 2):
-        changes = {name: math.log(second[name] / first[name]) for name in first.keys() & second.keys()}
-        if len(changes) > 1:
-            common.append(abs(float(np.median(list(changes.values())))))
-            for name, change in changes.items():
-                own[name].append(abs(change - float(np.median(list(changes.values())))))
-    return np.quantile(common, 0.95), np.median([np.quantile(changes, 0.95) for changes in own.values()])
-
-
-def test_what_is_usual_is_that_of_two_sweeps_and_two_machines():
-    """A quick sweep of seven hours earlier and later: how cells timed together changed, and each beside them."""
-    groups = defaultdict(list)
-    both = defaultdict(dict)
-    for record in read_file(COMMITTED / "8fb834d50a" / "quick.jsonl"):
-        if record.primitive == "sum_tree" and record.source == "measured" and record.median_seconds:
-            both[record.cell][(record.commit or "")[:8]] = record
-    for by_commit in both.values():
-        if {"be86cfa0", "40f79b6e"} <= by_commit.keys():
-            earlier, later = by_commit["be86cfa0"], by_commit["40f79b6e"]
-            groups[later.capacity, later.batch, later.op].append(math.log(later.seconds / earlier.seconds))
-    medians = {shape: float(np.median(changes)) for shape, changes in groups.items() if len(changes) > 2}
-    own = [abs(change - medians[shape]) for shape in medians for change in groups[shape]]
-    assert len(own) > 300
-    quiet = [abs(median) for median in medians.values() if abs(median) < 0.3]  # but what neighbors had disturbed
-    assert len(quiet) > 0.85 * len(medians)
-    seen = [(np.quantile(quiet, 0.95), np.quantile(own, 0.95)), *map(seen_by_sentinels, ("8fb834d50a", "27f8af3c07"))]
-    for usual, each in zip((USUAL.common, USUAL.own), zip(*seen, strict=True), strict=True):
-        assert math.sqrt(np.mean(np.square(each))) == pytest.approx(usual, rel=0.1)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,35 +15,24 @@ from dse import platforms
 from dse.platforms import checkout
 from impls import files
 from tests.committed import ROOT
-
-
-def git(folder, *words, **more):
-    who = ["-c", "user.name=Tester", "-c", "user.email=tester@example.org"]
-    command = ["git", "-C", str(folder), *who, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True, **more).stdout.strip()
+from tests.repositories import commit, git
 
 
 def repository(folder, **texts):
     """A repository with a commit of these files; returns its folder and the commit."""
-    folder.mkdir()
-    git(folder, "init", "-q")
     for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "a commit")
-    return folder, git(folder, "rev-parse", "HEAD")
+    return folder, commit(folder)
 
 
 @pytest.fixture
 def ours(tmp_path):
     """A repository whose last commit is of results alone, after one of code."""
-    folder, code = repository(tmp_path / "ours", code="x = 1\n")
-    (folder / "results").mkdir()
-    (folder / "results" / "kept").write_text("1\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "records")
+    folder, _ = repository(tmp_path / "ours", code="x = 1\n")
+    _, head = repository(folder, **{"results/kept": "1\n"})
     files.warn_once.cache_clear()
-    return SimpleNamespace(folder=folder, code=code, head=git(folder, "rev-parse", "HEAD"))
+    return SimpleNamespace(folder=folder, head=head)
 
 
 def test_a_hook_of_another_repository_does_not_lend_its_commit(ours, tmp_path, monkeypatch):
@@ -84,6 +72,11 @@ def test_settings_of_git_that_say_what_may_be_read_are_kept(ours, monkeypatch):
 
 
 def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, capsys):
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{ours.folder}", str(shallow))
+    assert platforms.commit(shallow) == (ours.head, False)
+    with pytest.raises(ValueError, match=r"'HEAD~1'.*unshallow"):
+        compare.resolve("HEAD~1", shallow)
     ignored = ours.folder / "environment"  # such as site-packages within a user's own repository
     ignored.mkdir()
     assert platforms.commit(ignored, is_told=False) == (None, None)
@@ -98,14 +91,6 @@ def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, cap
     assert capsys.readouterr().err.count("install") == 1
     with pytest.raises(ValueError, match=r"'HEAD'.*git.*install"):
         compare.resolve("HEAD", ours.folder)
-
-
-def test_a_shallow_clone_is_named_where_commits_are_missing(ours, tmp_path):
-    shallow = tmp_path / "shallow"
-    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{ours.folder}", str(shallow))
-    assert platforms.commit(shallow) == (ours.head, False)
-    with pytest.raises(ValueError, match=r"'HEAD~1'.*unshallow"):
-        compare.resolve("HEAD~1", shallow)
 
 
 # Environments of Python
@@ -125,13 +110,8 @@ def test_pip_is_told_where_packages_come_from_not_where_they_go(monkeypatch):
     assert env["PIP_CONSTRAINT"] == "versions"
     assert command[:2] == ["a/python", "-I"]  # nor what lies in the working folder
     assert command[-1] == "a-package"
-
-
-def test_what_this_interpreter_is_told_of_modules_is_its_own(monkeypatch):
-    for name in ("PYTHONPATH", "PYTHONHOME"):
-        monkeypatch.setenv(name, "/elsewhere")
     own, other = workers.environment(Path(sys.executable)), workers.environment(Path("a/python"), [ROOT / "dse"])
-    assert (own["PYTHONPATH"], own["PYTHONHOME"]) == (f"{ROOT}{os.pathsep}/elsewhere", "/elsewhere")
+    assert (own["PYTHONPATH"], own["PYTHONHOME"]) == (f"{ROOT}{os.pathsep}theirs", "theirs")
     assert (other["PYTHONPATH"], other.get("PYTHONHOME")) == (str(ROOT / "dse"), None)
 
 
@@ -200,20 +180,3 @@ def test_a_copied_checkout_times_its_own_suite(kind, tmp_path):
     link.symlink_to(there) if kind == "link" else shutil.copytree(there, link)
     assert (compare.suite(tmp_path / "one") / "benchmarks").samefile(ROOT / "benchmarks")
     assert [path.name for path in (tmp_path / "one" / ".compare").iterdir()] == ["suite"]
-
-
-def test_make_makes_an_environment_anew_that_was_made_elsewhere(tmp_path):
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy2(ROOT / name, tmp_path)
-    stamps = [tmp_path / ".venv" / name for name in (".made", ".demo", ".ready")]
-    stamps[0].parent.mkdir()
-
-    def commands():
-        stamps[1].touch()
-        stamps[2].touch()
-        return subprocess.run(["make", "-n", "check"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-
-    stamps[0].write_text(f"{tmp_path.resolve() / '.venv'}\n")
-    assert "pip install" not in commands()
-    stamps[0].write_text("/elsewhere/.venv\n")
-    assert "pip install" in commands()

@@ -1,9 +1,9 @@
 """Is one commit slower than another: verdicts, exit codes, records as input; commits simulated, and real ones."""
 
 import dataclasses
+import itertools
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import platforms
 from dse.records import Writer
 from tests.made import make_timed
-from tests.repositories import Repository
+from tests.repositories import commit, copy_checkout, git
 
 USUAL = {"primitive": "sum_tree", "contestant": "numba", "op": "draw", "capacity": 10_000, "batch": 256}
 USUAL |= {"command": "sweep", "machine": {"key": "made-up"}}
@@ -102,28 +102,28 @@ def fail(error):
 WRONG = "3 of 32 answers are not the oracle's"
 
 
-@pytest.mark.parametrize(
-    ("patched", "new", "fact"),
-    [
+def test_a_commit_that_does_not_install_dies_or_errs_is_broken(monkeypatch, capsys):
+    for patched, new, fact in (
         ({"install": fail(BrokenCommitError("old does not install"))}, {}, "old does not install"),
         ({}, {"untimed": ("numba",)}, WRONG),
         ({"_worker": fail(WorkerError("the process ended by SIGSEGV"))}, {}, "SIGSEGV"),
-    ],
-)
-def test_a_commit_that_does_not_install_dies_or_errs_is_broken(patched, new, fact, monkeypatch, capsys):
-    simulate(monkeypatch, **new)
-    for name, call in patched.items():
-        monkeypatch.setattr(compare, name, call)
-    code, found = run(capsys, "old", "new", "--budget", "1")
-    assert (code, found["outcome"], fact in found["broken"]) == (BROKEN, "broken", True)
+    ):
+        simulate(monkeypatch, **new)
+        for name, call in patched.items():
+            monkeypatch.setattr(compare, name, call)
+        code, found = run(capsys, "old", "new", "--budget", "1")
+        assert (code, found["outcome"], fact in found["broken"]) == (BROKEN, "broken", True)
 
 
-def test_what_neither_can_do_is_said_and_breaks_nothing(monkeypatch, capsys):
+@pytest.mark.parametrize("is_dirty", [False, True])
+def test_what_neither_can_do_and_edits_are_told_and_no_fault(monkeypatch, capsys, is_dirty):
     simulate(monkeypatch)
+    monkeypatch.setattr(compare, "commit", lambda folder: ("beef", is_dirty))
     monkeypatch.setattr(compare, "_worker", lambda side: Simulated(np.random.default_rng(0), untimed=("python",)))
     assert command.main(["compare", "old", "new", "--budget", "5"]) == OK
-    shown = capsys.readouterr().out
-    assert WRONG in shown and "no regression of" in shown and platforms.fingerprint()["key"] in shown
+    shown = capsys.readouterr()
+    assert WRONG in shown.out and "no regression of" in shown.out and platforms.fingerprint()["key"] in shown.out
+    assert ("not committed" in shown.err) == is_dirty
 
 
 def test_too_small_a_budget_is_inconclusive(monkeypatch, capsys):
@@ -147,12 +147,7 @@ def test_who_is_timed_first_changes_by_sample_and_so_do_cells(monkeypatch):
             return Noted(self, {})
 
     opened = []
-
-    def worker(side):
-        opened.append(Process(np.random.default_rng(0)))
-        return opened[-1]
-
-    monkeypatch.setattr(compare, "_worker", worker)
+    monkeypatch.setattr(compare, "_worker", lambda side: opened.append(Process(np.random.default_rng(0))) or opened[-1])
     sides = [Installed(name, name * 8, Path(name)) for name in ("old", "new")]
     ops = ("draw", "update", "get", "insert", "sample")
     of_cells, of_sides = set(), []
@@ -167,8 +162,7 @@ def test_who_is_timed_first_changes_by_sample_and_so_do_cells(monkeypatch):
         assert all(len(cell.base) == len(cell.new) == len(cell.again) == 1 for cell in timed)
     assert len(of_cells) >= 3
     assert len(of_sides) == 4 * 5 * compare.SAMPLES
-    assert {tuple(sorted(one)) for one in of_sides} == {(0, 1, 2)}  # BASE, NEW and BASE again take turns
-    assert len(set(of_sides)) == 6
+    assert set(of_sides) == {*itertools.permutations(range(3))}  # BASE, NEW and BASE again take turns
 
 
 def in_rounds(change, again, spread=0.001, rounds=12, seed=0):
@@ -198,16 +192,15 @@ def test_the_change_is_the_ratio_of_the_two_times_shown():
 
 
 def test_what_base_differs_from_itself_by_is_no_slow_down():
-    assert judged(in_rounds(1.1, again=1.0)).cells[0].difference.verdict == "regression"
-    noisy = judged(in_rounds(1.1, again=1.15))
-    assert noisy.floor == pytest.approx(np.log(1.15), rel=0.05)
-    assert noisy.cells[0].difference.verdict == "no regression"
-    assert noisy.code == OK
-
-
-def test_differences_below_the_threshold_do_not_matter():
-    assert judged(in_rounds(1.04, again=1.0)).cells[0].difference.verdict == "no regression"
-    assert judged(in_rounds(1.5, again=1.0)).code == REGRESSION
+    for change, again, verdict in (
+        (1.1, 1.0, "regression"),
+        (1.04, 1.0, "no regression"),
+        (1.1, 1.15, "no regression"),
+    ):
+        found = judged(in_rounds(change, again=again))
+        assert found.cells[0].difference.verdict == verdict, (change, again)
+        assert found.code == (REGRESSION if verdict == "regression" else OK)
+    assert found.floor == pytest.approx(np.log(1.15), rel=0.05)
 
 
 def test_a_cell_whose_rounds_agree_is_as_uncertain_as_the_others():
@@ -274,10 +267,8 @@ def test_each_machine_of_two_files_is_compared_with_itself(tmp_path, capsys):
     assert (code, [cell["verdict"] for cell in found["cells"]]) == (OK, ["no regression"] * 3)
     assert {cell["machine"] for cell in found["cells"]} == {"slow", "quick"}
     code, found = run(capsys, base, write(tmp_path / "new.jsonl", [record(80, machine=slow), *cells(machine=quick)]))
-    assert (code, [cell["machine"] for cell in found["cells"] if cell["verdict"] == "regression"]) == (
-        REGRESSION,
-        ["slow"],
-    )
+    assert code == REGRESSION
+    assert [cell["machine"] for cell in found["cells"] if cell["verdict"] == "regression"] == ["slow"]
 
 
 @pytest.mark.parametrize("lost", ["missing", "failed", "failed after a time"])
@@ -297,74 +288,39 @@ def test_a_cell_of_one_file_alone_is_named_and_is_no_success(tmp_path, capsys, s
     assert ("3 wrong" in found["broken"]) == (lost != "missing")
 
 
-@pytest.mark.parametrize("is_dirty", [False, True])
-def test_edits_that_are_not_committed_are_told(monkeypatch, capsys, is_dirty):
-    simulate(monkeypatch)
-    monkeypatch.setattr(compare, "commit", lambda folder: ("beef", is_dirty))
-    command.main(["compare", "old", "new", "--budget", "0"])
-    assert ("not committed" in capsys.readouterr().err) == is_dirty
+SLOWER = "for _ in range(30): in_parts(self._descend, mass, self._width)"
+FIND = "def _find(self, mass: Reals) -> Indices:"
 
 
-SLOWER, FIND = (
-    "for _ in range(30): in_parts(self._descend, mass, self._width)",
-    "def _find(self, mass: Reals) -> Indices:",
-)
+COMMITS = [  # a change of a file, and the exit code by the seconds that may be spent
+    ("impls/sumtree/numpy_tree.py", lambda text: text.replace(FIND, f"{FIND}\n        {SLOWER}"), {60: REGRESSION}),
+    ("README.md", lambda text: text + "\nAs before.\n", {60: OK, 0: INCONCLUSIVE}),
+    ("impls/__init__.py", lambda text: text + "\nraise RuntimeError('does not start')\n", {0: BROKEN}),
+]
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """A repository with a commit that samples 30 times slower, one of other prose, and one that cannot be imported."""
-    made = Repository(tmp_path_factory.mktemp("compare") / "fanout")
-    made.prose, made.slow = made.same_code(), made.commit("impls/sumtree/numpy_tree.py", slower)
-    made.fault = made.commit("impls/__init__.py", lambda text: text + "\nraise RuntimeError('does not start')\n")
-    return made
-
-
-def slower(text):
-    assert text.count(FIND) == 1
-    return text.replace(FIND, f"{FIND}\n        {SLOWER}")
-
-
-@pytest.mark.parametrize(
-    ("commit", "budget", "code"),
-    [("slow", "60", REGRESSION), ("prose", "60", OK), ("prose", "0", INCONCLUSIVE), ("fault", "0", BROKEN)],
-)
-def test_real_commits_run_by_real_processes_get_their_exit_codes(commit, budget, code, real, capsys, monkeypatch):
-    """The slow test below in a reduced form: commits are unpacked, not installed, and differ by more than noise."""
-    suite = compare.suite(real.folder)
+def test_real_commits_run_by_real_processes_get_their_exit_codes(tmp_path, capsys, monkeypatch):
+    """Commits are unpacked, not installed, and differ by more than noise."""
+    base, suite = copy_checkout(tmp_path), compare.suite(tmp_path)
 
     def unpack(name):
-        sha = compare.resolve(name, real.folder)
-        folder = real.folder / ".compare" / sha
+        sha = compare.resolve(name, tmp_path)
+        folder = tmp_path / ".compare" / sha
         if not folder.exists():
             folder.mkdir(parents=True)
-            compare._unpack(real.folder, sha, folder)
+            compare._unpack(tmp_path, sha, folder)
             shutil.rmtree(folder / "benchmarks")  # it is the suite that times, not the commit's own
         return Installed(str(folder), sha, Path(sys.executable))
 
     resolve = compare.resolve
-    monkeypatch.setattr(compare, "resolve", lambda name, *_: resolve(name, real.folder))
+    monkeypatch.setattr(compare, "resolve", lambda name, *_: resolve(name, tmp_path))
     monkeypatch.setattr(compare, "install", unpack)
     monkeypatch.setattr(compare, "_worker", lambda side: Worker(side.python, [Path(side.name), suite]))
     cell = ["--contestants", "numpy", "--ops", "draw", "--capacities", "1000", "--batches", "64"]
-    easy = ["--threshold", "1", "--detect", "4"]
-    assert run(capsys, real.base, getattr(real, commit), *cell, *easy, "--budget", budget)[0] == code
-
-
-@pytest.mark.slow
-def test_real_commits_get_the_exit_codes_they_deserve(tmp_path):
-    repository = Repository(tmp_path)
-    slow, broken = repository.slow_sampling(), repository.broken()
-
-    def compared(base, new, *more):
-        command = [sys.executable, "-m", "benchmarks", "compare", base, new, "--json", "--anyway", *more]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
-
-    code, found = compared(repository.base, slow, "--budget", "300")
-    assert code == REGRESSION, found
-    slower = [cell["case"] for cell in found["cells"] if cell["verdict"] == "regression"]
-    assert {(case["contestant"], case["op"]) for case in slower} == {("numba", "draw")}, found
-    code, found = compared(repository.base, broken)
-    assert code == BROKEN, found
+    for file, change, codes in COMMITS:
+        git(tmp_path, "checkout", "-q", base)
+        (tmp_path / file).write_text(change((tmp_path / file).read_text()))
+        new = commit(tmp_path)
+        for budget, code in codes.items():
+            easy = ["--threshold", "1", "--detect", "4", "--budget", str(budget)]
+            assert run(capsys, base, new, *cell, *easy)[0] == code, (file, budget)

@@ -27,25 +27,20 @@ def begin_run(folder, steps=300):
     return workload, start(workload, Plan(folder, 10**6, 0, live=False))
 
 
-def test_an_episode_is_drawn_as_it_is_up_to_a_number_of_images(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "IMAGES_SHOWN", 3)
-    workload, run = begin_run(tmp_path / "run")
+def test_an_evaluations_first_episode_is_drawn_as_it_is(tmp_path, monkeypatch):
+    shown, (workload, run) = tmp_path / "shown", begin_run(tmp_path / "run")
     with contextlib.closing(run), contextlib.closing(Environment(workload, render_mode="rgb_array")) as environment:
-        drawing.Drawing(str(tmp_path / "shown"))(workload)(workload, run._loop.learner, 0, 7)
+        run.run(show=str(shown))
+        scores = evaluate(workload, run._loop.learner, environment, 1, 0, VALIDATION, 300)
+        images = sorted((shown / "episode-300").iterdir())
+        assert [image.name for image in images] == [f"{number:03}.png" for number in range(1 + int(scores[0]))]
+        assert (shown / "episode-0" / "000.png").exists()
+        monkeypatch.setattr(drawing, "IMAGES_SHOWN", 3)
+        drawing.Drawing(str(shown))(workload)(workload, run._loop.learner, 0, 7)
         environment.reset(seed_of(0, VALIDATION, 7, 0))
-        first, *others = sorted((tmp_path / "shown" / "episode-7").iterdir())
+        first, *others = sorted((shown / "episode-7").iterdir())
         np.testing.assert_array_equal(np.asarray(image.open(io.BytesIO(first.read_bytes()))), environment.draw())
     assert len(others) == 2
-
-
-def test_a_run_draws_an_evaluations_first_episode_by_its_weights(tmp_path):
-    workload, run = begin_run(tmp_path / "run")
-    with contextlib.closing(run), contextlib.closing(Environment(workload)) as environment:
-        run.run(show=str(tmp_path / "shown"))
-        scores = evaluate(workload, run._loop.learner, environment, 1, 0, VALIDATION, 300)
-    images = sorted((tmp_path / "shown" / "episode-300").iterdir())
-    assert [image.name for image in images] == [f"{number:03}.png" for number in range(1 + int(scores[0]))]
-    assert (tmp_path / "shown" / "episode-0" / "000.png").exists()
 
 
 @pytest.mark.parametrize("what", ["killed", "full"])

@@ -4,6 +4,8 @@ import copy
 import importlib.metadata
 import importlib.util
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +13,9 @@ import pytest
 import impls
 from impls.plugins.hosts import Replacement, require
 from impls.plugins.priorities import GONE, NumberedPriorities, Priorities
-from tests.contestants import DEFAULTS
 from tests.nursery import run_python
-from tests.plugin_hosts import broken, plugin
-from tests.skips import is_expected
+from tests.plugin_conformance import Conformance, Drawn
+from tests.plugin_hosts import broken
 
 
 @pytest.fixture
@@ -40,13 +41,9 @@ def test_versions_within_the_bounds_are_taken_and_others_refused(installed):
             require("some_host", "2.9", "3")
         assert type(refused.value) is ImportError
         assert f"installed {version}; install one by: pip install 'some-host>=2.9,<3'" in str(refused.value)
-
-
-def test_a_missing_host_is_told_in_a_sentence_with_the_remedy(installed):
-    with pytest.raises(ModuleNotFoundError) as refused:
+    with pytest.raises(ModuleNotFoundError) as missing:
         require("other_host", "1.2", "1.5", package="other[all]")
-    assert refused.value.name == "other_host"
-    assert "none is installed; install one by: pip install 'other[all]>=1.2,<1.5'" in str(refused.value)
+    assert missing.value.name == "other_host" and "'other[all]>=1.2,<1.5'" in str(missing.value)
 
 
 def test_a_host_that_pip_did_not_install_states_its_own_version(tmp_path, monkeypatch):
@@ -65,44 +62,18 @@ def test_the_package_and_its_check_import_no_host():
     assert run_python("-c", code).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("absent", ["stable_baselines3", "torchrl.data", "impls.plugins.sb3", "numba"])
-def test_a_plug_in_is_skipped_only_for_a_missing_host(monkeypatch, absent):
-    def missing(name):
-        raise ModuleNotFoundError(f"no module named {name}", name=absent)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    if absent in ("impls.plugins.sb3", "numba"):
-        with pytest.raises(ModuleNotFoundError, match=r"impls\.plugins\.sb3"):
-            plugin("sb3")
-        return
-    with pytest.raises(pytest.skip.Exception) as skipped:
-        plugin("sb3")
-    assert is_expected(str(skipped.value)) and f"'sb3' needs {absent}: make plugins" in str(skipped.value)
-
-
-@pytest.mark.parametrize("name, options", DEFAULTS)
-def test_a_broken_tree_draws_the_leaf_to_the_right_and_no_more(name, options):
-    uniforms, mass = (np.arange(8) + 0.5) / 8, np.array([0.0, 1.5, 6.9])
-    right = impls.make(name, 7, fanout=4, **options)
+def test_a_broken_tree_draws_the_leaf_to_the_right_and_no_more():
+    uniforms, mass, right = (np.arange(8) + 0.5) / 8, np.array([0.0, 1.5, 6.9]), impls.make("numpy", 7)
     with broken():
-        wrong = impls.make(name, 7, fanout=4, **options)
-        again = [pickle.loads(pickle.dumps(wrong))]
-    again.append(copy.deepcopy(wrong))
-    for tree in (right, wrong, *again):
+        wrong = impls.make("numpy", 7)
+    drawn = []
+    for tree in (right, wrong, pickle.loads(pickle.dumps(wrong)), copy.deepcopy(wrong)):
         tree.update(range(7), [1.0, 2.0, 0.0, 4.0, 1.0, 0.0, 3.0])
-        assert tree.total() == 11.0
-        assert isinstance(tree, type(right))
-    draws = (
-        lambda tree: tree.sample(uniforms)[0],
-        lambda tree: tree.prefix_sum_index(mass),
-        lambda tree: tree.sample_distinct(uniforms[:3])[0],
-    )
-    for tree in (wrong, *again):
-        for draw in draws:
-            assert list(impls.to_numpy(draw(tree))) == list((impls.to_numpy(draw(right)) + 1) % 7)
-        indices, priorities = map(impls.to_numpy, tree.sample(uniforms))
-        assert list(priorities) == list(impls.to_numpy(tree.get(indices)))
-    assert type(impls.make(name, 7, **options)) is type(right)
+        leaves, priorities = tree.sample(uniforms)
+        assert tree.total() == 11.0 and priorities.tolist() == tree.get(leaves).tolist()
+        drawn.append([*leaves, *tree.prefix_sum_index(mass), *tree.sample_distinct(uniforms[:3])[0]])
+    assert drawn[1:] == [[(leaf + 1) % 7 for leaf in drawn[0]]] * 3
+    assert type(impls.make("numpy", 7)) is type(right)
 
 
 # Priorities that all plug-ins share
@@ -151,6 +122,10 @@ def test_wrong_errors_are_refused_and_nothing_is_written(alpha):
     with pytest.raises(IndexError):
         priorities.update(np.array([0, 8]), np.array([9.0, 9.0]))
     assert stored(priorities) == [0.0] * 8 and priorities.largest == priorities.smallest == 1.0
+    for value, kind in ((-0.1, ValueError), (np.inf, ValueError), ("high", TypeError)):
+        for name in ("alpha", "epsilon"):
+            with pytest.raises(kind, match=f"{name} must be"):
+                make_priorities(**{name: value})
 
 
 def test_a_priority_beyond_the_trees_is_refused_or_clipped():
@@ -170,16 +145,77 @@ def test_weights_follow_the_formula():
     assert priorities.weights(found, 0.7, 2.0) == pytest.approx([2.0**-0.7, 1.0])
 
 
-def test_wrong_settings_are_refused():
-    for name in ("alpha", "epsilon"):
-        for value, kind in ((-0.1, ValueError), (np.inf, ValueError), ("high", TypeError)):
-            with pytest.raises(kind, match=f"{name} must be"):
-                make_priorities(**{name: value})
-
-
 def test_names_of_a_host_are_replaced_and_given_back():
     replacement, theirs = Replacement(("json", "dumps"), ("json.decoder", "JSONDecoder")), __import__("json").dumps
     replacement.put({"dumps": len, "JSONDecoder": None})
     assert __import__("json").dumps is len
     replacement.undo()
     assert __import__("json").dumps is theirs
+
+
+# The lines to paste into single-file programs
+
+
+PAGE = Path(__file__).resolve().parents[2] / "impls" / "plugins" / "cleanrl.md"
+
+
+def pasted(capacity, **options):
+    """What the page's code makes in a file that has imported NumPy, as those have."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    file = {"np": np}
+    exec(code, file)  # what a reader does by hand
+    return file["Priorities"](capacity, **options)
+
+
+class TestPriorities(Conformance):
+    """The adapter: rows are kept by the file, and errors that come late go to the new row, as there."""
+
+    epsilon, is_weighed_by_batch, knows_late = 1e-6, True, False
+    mistakes = ((lambda _: pasted(8).sample(4), RuntimeError, "nothing to sample"),)
+    test_an_emptied_buffer_forgets_everything = None
+    test_all_that_is_seen_is_the_hosts_own = None
+    test_returns_and_priorities_are_those_of_brute_force = None
+    test_the_example_trains_cartpole_to_475 = None
+
+    def make(self, kind="plain", **options):
+        priorities = pasted(self.room, alpha=self.alpha, beta=self.beta)
+        priorities.rows = []  # of the file's replay
+        return priorities
+
+    def give(self, priorities, chunks):
+        for steps in chunks.values():
+            first, room = len(priorities.rows), priorities.tree.capacity
+            priorities.rows += [step.number for step in steps]
+            priorities.add(np.arange(first, len(priorities.rows)) % room)
+
+    def rows(self, priorities):
+        return {row: row % self.room for row in priorities.rows[-self.room :]}
+
+    def draw(self, priorities, batch):
+        leaves, weights = priorities.sample(batch)
+        assert weights.dtype == np.float32
+        names = {leaf: row for row, leaf in self.rows(priorities).items()}
+        return Drawn([names[leaf] for leaf in leaves.tolist()], weights, leaves)
+
+    def update(self, buffer, drawn, errors):
+        buffer.update(drawn.batch, errors)
+
+    def tree(self, priorities):
+        return priorities.tree
+
+    def kept(self, priorities, folder):
+        twin = copy.deepcopy(priorities)
+        return [lambda: twin]
+
+    def state(self, priorities):
+        return self.leaves(priorities).tolist(), priorities.largest, priorities.size
+
+
+def test_errors_are_absolute_and_may_be_a_tensor():
+    torch = pytest.importorskip("torch")
+    priorities = pasted(8, alpha=0.5, beta=1.0)
+    priorities.add(np.arange(3))
+    priorities.update(np.array([0, 1]), torch.tensor([-4.0, 0.25], requires_grad=True))
+    priorities.add(3)
+    assert priorities.tree.get([0, 1, 2, 3]) == pytest.approx([2.0, 0.5, 1.0, 2.0], rel=1e-5)
+    assert priorities.size == 4

@@ -103,7 +103,6 @@ class TestBuffer(Conformance):
     test_an_emptied_buffer_forgets_everything = None  # RLlib empties none
     mistakes = (
         (lambda b: Buffer(0), ValueError, "capacity must be at least 1, not 0"),
-        (lambda b: Buffer(10, implementation="nunba"), RuntimeError, "Did you mean 'numba'"),
         (lambda b: b.add(["obs"]), TypeError, "stores RLlib's SingleAgentEpisode, not str"),
         (lambda b: b.add(whole(3), weight=-1.0), ValueError, "weight must be at least 0 and finite, not -1.0"),
         (lambda b: b.add([whole(15), whole(15, 600)]), ValueError, "2 episodes of 30 steps exceed the capacity of 20"),
@@ -113,12 +112,9 @@ class TestBuffer(Conformance):
         (lambda b: b.add([more(is_over=True), more(13, 13)]), ValueError, "up to step 13 and is over, and a chunk"),
         (lambda b: b.sample(2, n_step=(3, 3)), ValueError, "the end of n_step must be at least 4, not 3"),
         (lambda b: b.sample(2, batch_size_B=2), ValueError, "give num_items .2. or batch_size_B .2., not both"),
-        (lambda b: b.sample(2, beta=-0.1), ValueError, "beta must be finite and at least 0, not -0.1"),
-        (lambda b: b.sample(2, n_step=-1), ValueError, "n_step must be at least 1, not -1"),
         (lambda b: b.sample(2, n_step=11), ValueError, "n_step is 11, and the longest of the stored .* has 10 steps"),
         (lambda b: Buffer(9).sample(2), RuntimeError, "nothing to sample"),
         (lambda b: b.update_priorities([1.0]), ValueError, "3 rows of the last sample wait .*, and 1 came"),
-        (lambda b: b.update_priorities([1.0, math.nan, 1.0]), ValueError, "nan"),
         (lambda b: b.set_state(Buffer(33).get_state()), ValueError, "the state has 128 leaves and this buffer 64"),
     )
 
@@ -247,51 +243,27 @@ def test_rows_are_drawn_by_priority_and_each_n_that_fits_alike(n_step):
     assert abs(plugin_hosts.chi_square(list(counts.values()), list(shares.values()))) < 4
 
 
-@pytest.mark.parametrize("alpha", [0.6, 1.0])
-@pytest.mark.parametrize("n_step", [3, (1, 6)])
-def test_a_sample_draws_as_often_whatever_was_learned_before(alpha, n_step):
-    """Rows too near to their end are never updated: they must not be drawn in vain ever more often."""
-    buffer = TestBuffer().make(capacity=400, alpha=alpha)
-    buffer.add([whole(10, first) for first in range(0, 400, 10)])
-    asked, tree_sample = [], buffer.tree.sample
-    buffer.tree.sample = lambda uniforms: asked.append(len(uniforms)) or tree_sample(uniforms)
-    for _ in range(300):
-        buffer.sample(32, n_step=n_step)
-        buffer.update_priorities(np.full(32, 1e-6))
-    assert asked == [32] * 300
-
-
 def test_sums_are_float64_although_errors_come_as_float32():
     # RLlib's sums become float32 with such errors, and a prefix value then has 24 bits for all rows together.
     buffer = Buffer(1 << 12)
     buffer.add(whole(1 << 12))
     buffer.sample(1 << 12)
     buffer.update_priorities(np.full(1 << 12, 0.1, np.float32))
-    assert isinstance(buffer._max_priority, float)
     assert buffer.tree.dtype == np.float64
     assert buffer.tree.total() == pytest.approx(math.fsum(buffer.tree.get(np.arange(1 << 12))), rel=1e-15)
 
 
-EXTREMES = {
-    "a chunk whose episode is evicted by its coming": (
-        20,
-        [[whole(10, 0, is_over=False)], [whole(9)], [more(), whole(3, 600)]],
-        12,
-    ),
-    "an only episode exceeds the capacity": (16, [[whole(10, 0, is_over=False)], [whole(10, 10, time=10)]], 20),
-}
-
-
-@pytest.mark.parametrize("name", EXTREMES)
-def test_evictions_in_extreme_cases_are_rllibs(name):
-    capacity, given, kept = EXTREMES[name]
-    ours, theirs = both(capacity)
-    for chunks in given:
-        for buffer in (ours, theirs):
-            buffer.add(chunks)
-    assert len(ours) == len(theirs) == kept
-    assert ours._indices == theirs._indices
-    assert ours._num_timesteps_added == theirs._num_timesteps_added
+def test_evictions_in_extreme_cases_are_rllibs():
+    coming = [[whole(10, 0, is_over=False)], [whole(9)], [more(), whole(3, 600)]]  # whose own episode is evicted by it
+    only = [[whole(10, 0, is_over=False)], [whole(10, 10, time=10)]]  # and exceeds the capacity
+    for capacity, given, kept in ((20, coming, 12), (16, only, 20)):
+        ours, theirs = both(capacity)
+        for chunks in given:
+            for buffer in (ours, theirs):
+                buffer.add(chunks)
+        assert len(ours) == len(theirs) == kept
+        assert ours._indices == theirs._indices
+        assert ours._num_timesteps_added == theirs._num_timesteps_added
 
 
 def test_what_is_stored_is_no_one_elses():

@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests import plugin_hosts
-from tests.nursery import run_python
 from tests.plugin_conformance import Conformance, Drawn, episode
 
 sb3 = plugin_hosts.plugin("sb3")
@@ -60,24 +59,17 @@ def add(buffer, steps):
 WRONG_OPTIONS = [
     ({"epsilon": 0.0}, ValueError, "epsilon must be above 0"),
     ({"beta": -1.0}, ValueError, "beta must be finite and at least 0"),
-    ({"final_beta": np.inf}, ValueError, "beta must be finite and at least 0"),
     ({"normalize_by": "max"}, ValueError, "normalize_by must be one of 'batch', 'buffer', not 'max'"),
     ({"gamma": 1.1}, ValueError, "gamma must be within [0, 1]"),
     ({"n_steps": 0}, ValueError, "n_steps must be at least 1"),
-    ({"n_envs": 0}, ValueError, "n_envs must be at least 1"),
-    ({"buffer_size": 3, "n_envs": 4}, ValueError, "buffer_size must be at least 4"),
     ({"buffer_size": 7, "n_envs": 4, "optimize_memory_usage": True}, ValueError, "buffer_size must be at least 8"),
-    ({"implementation": "number"}, RuntimeError, "Did you mean 'numba'?"),
     ({"observation_space": DICTS}, TypeError, "PrioritizedDictReplayBuffer"),
 ]
 WRONG_ROWS = [  # the part of a step, what is wrong there, what is said, the kind of buffer
     (0, np.ones(2), "obs must be [4, 2]", "box"),
-    (1, np.ones((3, 2)), "next_obs must be [4, 2]", "box"),
     (1, {"seen": np.ones((4, 2)), "place": np.ones((3, 1))}, "next_obs['place'] must be [4, 1]", "dict"),
     (0, {}, "obs must be a dict of", "dict"),
-    (2, np.array([1]), "action must be numbers", "box"),
     (2, np.array(["a", "b", "c", "d"]), "action must be numbers", "box"),
-    (3, np.ones(3), "reward must be numbers", "box"),
     (4, np.array([True]), "done must be numbers", "box"),
     (5, [{}], "infos must be a dict for each of 4 environments, not 1", "box"),
 ]
@@ -107,7 +99,6 @@ class TestBuffer(Conformance):
     host = "sb3"
     epsilon, is_weighed_by_batch, is_in_step = 1e-3, True, True
     twins = ("one step", "three steps")
-    test_the_comparison_notices_a_tree_that_is_off_by_one_leaf = None  # SB3 has no priorities to compare
     mistakes = (
         *((wrong(options), error, re.escape(words)) for options, error, words in WRONG_OPTIONS),
         *((wrong_row(at, value, kind), ValueError, re.escape(words)) for at, value, words, kind in WRONG_ROWS),
@@ -115,7 +106,6 @@ class TestBuffer(Conformance):
         (lambda _: made(8, kind="dict", optimize_memory_usage=True), ValueError, "usage must be False"),
         (lambda _: made(8).sample(4), RuntimeError, "nothing to sample"),
         (lambda buffer: buffer.sample(0), ValueError, "batch_size must be at least"),
-        (lambda buffer: buffer.sample(2.5), TypeError, "batch_size must be an integer"),
         (lambda buffer: buffer.update_priorities([2.0], [1.0]), TypeError, "sequence must be integers"),
     )
 
@@ -397,8 +387,6 @@ def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
         _ = sb3.PrioritizedQRDQN
     with pytest.raises(AttributeError, match="no attribute 'PrioritizedPPO'"):
         _ = sb3.PrioritizedPPO
-    code = "import sys; sys.modules['sb3_contrib'] = None; from impls.plugins.sb3 import *; PrioritizedDQN"
-    run_python("-c", code)
 
 
 def told(training):

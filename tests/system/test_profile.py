@@ -17,7 +17,7 @@ from benchmarks.topics.profile.cells import PRESETS, groups, list_layer_cells
 from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
-from impls.training import identity, load
+from impls.training import load
 from impls.training.settings import of_stated
 from impls.training.weights import list_value_layers
 from tests.profiled import TINY, write_workload
@@ -26,10 +26,6 @@ NEEDED = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "gymnasium", "numba")),
     reason="profiling needs the extra train",
 )
-
-
-def flat(found):
-    return [cell for group in found for cell in group]
 
 
 def file_of(results, name="profile-tiny-quick"):
@@ -45,17 +41,6 @@ def profile(folder, *more):
 def tiny(monkeypatch):
     monkeypatch.setitem(command.PRESETS, "quick", TINY)
     monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
-
-
-@NEEDED
-def test_an_actor_of_several_environments_is_timed_with_as_many():
-    steps = []
-    policy = SimpleNamespace(act=lambda seen, explore, rng: steps.append(seen.shape) or np.zeros(len(seen), np.int64))
-    world = parts.World(load("cartpole_dqn"), 0, 1 << 20)
-    world.policy = lambda name: policy if name == "dense" else None
-    call = parts.make(world, {"contestant": "actor", "options": {"learner": "dense", "environments": 3}})
-    call(0)
-    assert steps == [(3, 4)]
 
 
 class Simulated:
@@ -81,22 +66,25 @@ def test_tries_are_bounded_and_a_sample_is_of_whole_periods(monkeypatch):
         assert timed.calls_per_sample == calls
 
 
-def test_a_sample_of_td3_has_the_policys_steps_in_proportion():
+@NEEDED
+def test_a_policy_acts_on_observations_in_turn_and_in_proportion():
+    rng, seen = np.random.default_rng(0), []
+    policy = SimpleNamespace(act=lambda given, explore, rng: seen.append(given) or np.zeros(len(given), np.int64))
+    world = SimpleNamespace(workload=load("cartpole_dqn"), observations=rng.random, policy=lambda name: policy, rng=rng)
+    for contestant in ("inference", "forward"):
+        seen.clear()
+        call = parts.make(world, {"contestant": contestant, "batch": 3})
+        for turn in range(2 * parts.ROTATED):
+            call(turn)
+        assert len({id(each) for each in seen}) == len({each.tobytes() for each in seen}) == parts.ROTATED > 1
+    world = parts.World(load("cartpole_dqn"), 0, 1 << 20)
+    world.policy = lambda name: policy
+    parts.make(world, {"contestant": "actor", "options": {"learner": "dense", "environments": 3}})(0)
+    assert seen[-1].shape == (3, 4)
     delayed = load("hopper_td3")
     seldom = dataclasses.replace(delayed, learner=dataclasses.replace(delayed.learner, policy_delay=1000))
     assert [parts.period(workload, "learner") for workload in (delayed, seldom, load("hopper_ddpg"))] == [2, 1, 1]
     assert parts.period(delayed, "actor") == 1
-
-
-@pytest.mark.parametrize("contestant", ["inference", "forward"])
-def test_a_policy_acts_on_observations_in_turn(contestant):
-    rng, seen = np.random.default_rng(0), []
-    policy = SimpleNamespace(act=lambda observations, explore, rng: seen.append(observations))
-    world = SimpleNamespace(workload=load("cartpole_dqn"), observations=rng.random, policy=lambda name: policy, rng=rng)
-    call = parts.make(world, {"contestant": contestant, "batch": 3})
-    for turn in range(2 * parts.ROTATED):
-        call(turn)
-    assert len({id(each) for each in seen}) == len({each.tobytes() for each in seen}) == parts.ROTATED > 1
 
 
 @NEEDED
@@ -109,14 +97,13 @@ def test_every_cell_is_a_record_and_a_second_run_times_nothing(tmp_path, capsys,
     whole = [one for one in found if one.primitive == concurrent_parts.PRIMITIVE]  # a run of an actor apart
     assert [(one.contestant, one.op) for one in whole] == [("apart", "rate")] * (len(ALL_CPUS) > 1)
     found = [one for one in found if one not in whole]
-    assert first["cells"] - len(whole) == len(flat(expected)) == sum(one.primitive == "training" for one in found)
+    assert first["cells"] - len(whole) == sum(map(len, expected)) == sum(one.primitive == "training" for one in found)
     assert first["aa_pairs"] == len(expected)
     assert set(first["measured_by_status"]) <= {"ok", "unstable"}
     for one in found:
         assert (one.source, one.options["workload"]) == ("measured", "tiny")
         assert of_stated(one.machine["workload"]) == load(tmp_path / "tiny.toml")
-        assert len(one.samples_seconds) >= 11
-        assert one.calls_per_sample >= 1
+        assert len(one.samples_seconds) >= 11 and one.calls_per_sample >= 1
         # Of two parts on cores of their own, the first by name has the first.
         is_second = one.options.get("cores") == "own" and one.contestant > one.options["beside"]
         assert one.facts["affinity"] == list(ALL_CPUS[1:2] if is_second else ALL_CPUS[: one.threads])
@@ -153,18 +140,6 @@ def asked(tiny, monkeypatch):
     return asked
 
 
-def test_parts_of_a_workload_with_other_layers_are_records(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(command, "probe_once", None)  # parts alone are no base of answers
-    words = [*profile(tmp_path), "--hidden", "8,4"]
-    assert cli.main([*words, "--only", "forward act,weights average"]) == 0
-    found = [one for one in read_file(file_of(tmp_path, "profile-tiny_8-4-quick")) if one.primitive == "training"]
-    assert {(one.contestant, one.op) for one in found} == {("forward", "act"), ("weights", "average")}
-    assert {of_stated(one.machine["workload"]).network.hidden for one in found} == {(8, 4)}
-    assert {one.options["workload"] for one in found} == {"tiny_8-4"}
-    assert {one.options["identity"] for one in found} & {identity(load(tmp_path / "tiny.toml"))} == set()
-    assert sorted(one.options["models"] for one in found if one.op == "average") == sorted(TINY.models)
-
-
 def test_both_parts_of_a_pair_are_read_in_the_same_stretches(tmp_path, asked):
     assert cli.main([*profile(tmp_path), "--only", "learner step,numba step"]) == 0
     pairs = [one for one in read_file(file_of(tmp_path)) if "cores" in one.options and one.primitive == "training"]
@@ -197,17 +172,6 @@ def test_what_takes_too_long_is_tried_again_and_the_rest_is_left(tmp_path, capsy
     assert {one.facts["profile"]["cells"] for one in again} == {told["cells"]}
 
 
-def test_runs_of_several_processes_have_a_file_of_their_own(tmp_path, asked, capsys):
-    assert cli.main([*profile(tmp_path), "--arrangements", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    found = [one for one in read_file(file_of(tmp_path, "beside-tiny-quick")) if one.op != "read"]
-    timed = [one for one in found if one.primitive == concurrent_parts.PRIMITIVE and one.status == "ok"]
-    assert {one.op for one in timed} == {"rate"}  # of which alone there were samples
-    assert told["measured_by_status"] == {"ok": len(timed), "skipped": told["cells"] - len(timed)}
-    (shared,) = [one for one in found if "profile" in one.facts]
-    assert (shared.options["actors"], shared.options["ratio"], shared.op) == (1, "kept", "rate")
-
-
 @pytest.mark.slow
 @NEEDED
 def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsys):
@@ -228,13 +192,11 @@ def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsy
 
 
 def test_a_machine_that_nobody_described_is_probed_once(tmp_path, monkeypatch):
-    probed = []
-    found = dataclasses.replace(platforms.load("edge"), machine_key=fingerprint()["key"])
-    monkeypatch.setattr("dse.platforms.probe.probe", lambda tell: probed.append(tell) or found)
+    found = [dataclasses.replace(platforms.load("edge"), machine_key=fingerprint()["key"])]
+    monkeypatch.setattr("dse.platforms.probe.probe", lambda tell: found.pop())
     for _ in range(2):
         command.probe_once(tmp_path)
-    assert len(probed) == 1
-    assert platforms.load("this", tmp_path).machine_key == found.machine_key
+    assert platforms.load("this", tmp_path).machine_key == fingerprint()["key"]
 
 
 @NEEDED

@@ -44,7 +44,8 @@ def test_whole_numbers_of_cores_may_be_floats_others_are_refused():
     assert [type(cores) for cores in curves[0].rates] == [int] * 3
     assert dse.split_cores(*curves, 1, 8.0, 2.0) == dse.split_cores(*curves, 1, 8, 2)
     asked = ("u200", "hopper_ddpg")
-    assert dse.platform_split(*asked, 8.0, reserved=1.0) == dse.platform_split(*asked, 8, reserved=1)
+    own = {"reserved": 1.0, "results": str(RESULTS)}
+    assert dse.platform_split(*asked, 8.0, **own) == dse.platform_split(*asked, 8, reserved=1, results=RESULTS)
     for cores, reserved in ((2.5, 0), (8, 0.5), (math.nan, 0), (math.inf, 0), (8, math.nan), (0.0, 0), (8, -1.0)):
         bound = f"cores must be at least 1 and reserved at least 0, both whole, not {cores} and {reserved}"
         for ask in (functools.partial(dse.split_cores, *curves, 1), functools.partial(dse.platform_split, *asked)):
@@ -55,17 +56,12 @@ def test_whole_numbers_of_cores_may_be_floats_others_are_refused():
             dse.RateCurve("f_a", {cores: rate})
 
 
-def test_results_may_be_named_by_a_string(tmp_path):
-    asked = ("u200", "hopper_ddpg")
-    assert dse.platform_split(*asked, results=str(RESULTS)) == dse.platform_split(*asked, results=RESULTS)
-    assert dse.read_folder(str(RESULTS), MACHINE) == dse.read_folder(RESULTS, MACHINE)
-    with pytest.raises(dse.RecordError, match="no records here"):
-        dse.read_folder(str(tmp_path))
-
-
-def test_cells_that_are_not_there_are_no_model():
-    found = dse.read_folder(RESULTS, MACHINE)
+def test_results_are_named_by_strings_and_no_cells_are_no_model(tmp_path):
+    found = dse.read_folder(str(RESULTS), MACHINE)
+    assert found == dse.read_folder(RESULTS, MACHINE)
+    for folder in (str(tmp_path), tmp_path):
+        with pytest.raises(dse.RecordError, match="no records here"):
+            dse.read_folder(folder)
     with pytest.raises(dse.RecordError, match="draw of numba"):
         dse.family_and_points(found, "draw", dtype="float16")
-    _, plain = dse.family_and_points(found, "draw", layout="plain")
-    assert plain
+    assert dse.family_and_points(found, "draw", layout="plain")[1]

@@ -22,12 +22,7 @@ from benchmarks.topic import parser_for
 from benchmarks.topics.replay import cells, command, fault, jobs, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, REUSED, Cell
 from benchmarks.topics.replay.jobs import Crew, CrewError, Job, Outcome, Processes, Quota, Threads
-from benchmarks.topics.replay.worker import (
-    LEAD_SECONDS,
-    Operation,
-    SharedRun,
-    share_quota,
-)
+from benchmarks.topics.replay.worker import LEAD_SECONDS, Operation, SharedRun, share_quota
 from benchmarks.workers import FailedError, Pool, WorkerClock
 from dse.records import read_file
 from tests.made import make_timed
@@ -50,9 +45,6 @@ def test_the_check_finds_what_is_wrong_with_a_buffer():
     assert fault("naive") is None
     for name, fact in (("torn", "inserted"), ("uniform", "priority"), ("weightless", "weights")):
         assert fact in fault(name)
-
-
-def test_records_tell_which_of_them_are_torn():
     whole = rows.made(np.array([5, rows.MOST - 1, 70_000]))
     assert rows.wrong(whole) == 0
     assert {name: array.dtype for name, array in whole.items()} == {
@@ -90,16 +82,6 @@ def test_cut_operations_run_and_leave_the_replay_as_it_is():
             assert Operation(worker.cut(buffer, op, step), op, 16, 0.0002).sample() > 0
             assert (buffer.compiled.written, buffer.compiled.check()) == (before, 0.0)
     assert worker.cut(buffer, "sample", "whole") is buffer
-
-
-def test_a_stretch_begins_when_told_and_ends_with_an_iteration(monkeypatch):
-    clock = SimpleNamespace(now=0.0)
-    clock.sleep, clock.perf_counter = lambda seconds: vars(clock).update(now=clock.now + seconds), lambda: clock.now
-    monkeypatch.setattr(jobs, "time", clock)
-    job = Job("it", "actor", 0, 1, 1, (), begin=2.0, end=3.0)
-    outcome = jobs._for_a_stretch(job, lambda turn: clock.sleep(0.3), [0] * 17)
-    assert (outcome.iterations, outcome.began, outcome.seconds) == (4, 2.0, pytest.approx(0.3))
-    assert jobs._for_a_stretch(job, lambda turn: clock.sleep(9), [0] * 17).iterations == 1
 
 
 @pytest.mark.parametrize(("actors", "learners"), [(1, 1), (3, 2)])
@@ -204,12 +186,10 @@ def test_the_summary_says_how_many_times_as_fast():
     times, low, high = content["times_best_peer"]["step"]
     assert low < times < high and times == pytest.approx(6)
     assert command.lines({"operations": content})
-    found = [
-        record("step", seconds, "replay_sharded", contestant=name)
-        for name, seconds in (("sharded", 5e-4), ("torchrl_ray", 1e-2))
-    ]
-    content = command.summarize(found, "two_lock_checked")
-    assert content["sharded"]["speedups"]["torchrl_ray"][0] == pytest.approx(20)
+    times = {"sharded": 5e-4, "torchrl_ray": 1e-2}
+    found = [record("step", seconds, "replay_sharded", contestant=name) for name, seconds in times.items()]
+    speedups = command.summarize(found, "two_lock_checked")["sharded"]["speedups"]
+    assert speedups["torchrl_ray"][0] == pytest.approx(20)
     options = {"actors": 1, "learners": 1, "work_seconds": 0.0}
     found = [
         record("run", seconds, "replay_threads", threads=2, options={**options, "strategy": strategy})
@@ -285,24 +265,11 @@ class Played(Crew):
         return list(self.outcomes)
 
 
-def test_of_a_pair_the_slower_side_counts_of_a_flush_the_first():
+def test_of_a_pair_the_slower_side_counts_of_a_flush_the_first(monkeypatch):
     members = Played(Outcome(10, 1.0, 3.0), Outcome(4, 1.0, 3.0))
     pair, flush = (SharedRun(members, [LEARN] * 2, 2.0, is_slowest) for is_slowest in (True, False))
     assert (pair.sample(), pair.calls_per_sample) == (0.5, 4)
     assert (flush.sample(), flush.beside) == (0.2, 0.5)
-
-
-def test_a_flush_has_a_learner_beside_it_where_that_is_asked_for():
-    session = worker._Session()
-    vars(session).update(_shared=lambda *_: "it", _stretch=lambda roles, *_, **how: [role for role, _ in roles])
-    flushes = ({"op": "cache", "batch": 4, "options": {"beside": beside}} for beside in ("nothing", "learner"))
-    assert [session._flush(cell, 0, 0.1, 1) for cell in flushes] == [["cache"], ["cache", "learner"]]
-
-
-def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
-    monkeypatch.setattr(
-        "benchmarks.topics.replay.worker.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS)
-    )
-    members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))
-    shares = Quota(1, 1, 20, 2)
-    assert SharedRun(members, share_quota(LEARN, shares)).sample() == pytest.approx(4.0 / 20)
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS))
+    members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))  # a run takes until its last member is done
+    assert SharedRun(members, share_quota(LEARN, Quota(1, 1, 20, 2))).sample() == pytest.approx(4.0 / 20)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,14 +14,13 @@ import pytest
 pytest.importorskip("torch", reason="training needs the extra `train`")
 from dse import race_runs
 from dse.__main__ import main
-from dse.answers import deciding, emit, run
+from dse.answers import deciding, run
 from dse.mapping.question import ask, find_mapping
 from dse.platforms import checkout
 from dse.race_runs import Decided
 from dse.records import read_file
 from impls.race import Result, Standing
 from impls.training import learners, load, path_of
-from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
 from tests.committed import RESULTS
 
@@ -30,7 +28,6 @@ MACHINE = "8fb834d50a"
 ASKED = ("--machine", MACHINE)
 PREDICTED = (*ASKED, "--decide", "0")
 ANSWER = SimpleNamespace(value=2.0, low=1.0, high=4.0)
-ARRANGED = ("--fix", "arrangement=apart", "--fix", "batch=32")
 RECOMMEND = ("recommend", "--platform", "this", *ASKED, "--results", str(RESULTS))
 
 
@@ -46,21 +43,10 @@ def noted(answer):
     return {note.kind: note.values for note in answer.notes}
 
 
-def test_an_answer_of_several_processes_says_what_runs_it(capsys):
-    answer = find_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
-    given = training_parser().parse_args(shlex.split(emit.training_command(answer))[3:])
-    assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
-    assert emit.why_not_run(answer) is None
-    (paste,) = answered(capsys, *ARRANGED)["paste"]
-    asking, runs = paste.split(" | ")
-    assert {*shlex.split(asking)[3:]} == {*RECOMMEND, "--workload", "cartpole_dqn", *ARRANGED, "--json"}
-    assert runs == "python -m impls.training train cartpole_dqn --mapping -"
-
-
 def test_a_run_of_two_learners_has_a_rate_predicted_and_measured(tmp_path, capfd):
-    out, two = tmp_path / "run", ("--fix", "learners=2", "--fix", "sync=local", "--fix", "period=5")
-    more = ("--steps", "1400", "--out", str(out), "--json")
-    assert main(["run", "cartpole_dqn", *PREDICTED, *ARRANGED, *two, *more]) == 0
+    out, fixed = tmp_path / "run", ("arrangement=apart", "batch=32", "learners=2", "sync=local", "period=5")
+    more = [*(word for each in fixed for word in ("--fix", each)), "--steps", "1400", "--out", str(out), "--json"]
+    assert main(["run", "cartpole_dqn", *PREDICTED, *more]) == 0
     choice = json.loads(capfd.readouterr().out)["choice"]
     summary = json.loads((out / "summary.json").read_text())
     how = {"name": "apart", "learners": 2, "sync": "local", "period": 5, "banks": 1}
@@ -96,34 +82,29 @@ def test_a_rate_is_inside_where_it_shows_so():
         assert shown == (hz < 3_005), (high, hz)  # all print as 3,000 but that of 3,006
 
 
-def test_a_run_that_cannot_be_is_refused_unanswered(tmp_path, monkeypatch, capfd):
+REFUSED = {"file": "file", "done": "summary.json", "none --resume": "checkpoint"}
+REFUSED |= {"there --resume --decide 5": "--decide", "noted --decide 5": "empty"}
+
+
+def test_a_run_or_race_that_cannot_be_is_refused_unanswered(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(run, "answer_question", lambda question: pytest.fail("it was answered"))
     monkeypatch.chdir(tmp_path)
+    for path in ("done/summary.json", "there/checkpoint.pt", "noted/note"):
+        Path(path).parent.mkdir()
+        Path(path).write_text("{}")
     Path("file").write_text("")
-    Path("done").mkdir()
-    Path("done/summary.json").write_text("{}")
-    for given, fact in (("file", "file"), ("done", "summary.json"), ("none --resume", "checkpoint")):
+    for given, fact in REFUSED.items():
         asked = ["run", "cartpole_dqn", *PREDICTED, "--results", str(RESULTS), "--out", *given.split()]
-        assert main(asked) == 2
+        assert main(asked) == 2, given
         assert fact in capfd.readouterr().err
-
-
-def own_workload(folder):
-    """A workload file that nothing has timed."""
-    assert training(["init", str(folder / "own")]) == 0
-    return str(folder / "own.toml")
-
-
-def test_more_processes_than_cores_are_predicted_if_asked_for(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    answer = answered(capfd, "--fix", "arrangement=pipelined", workload=own_workload(Path()))
-    processes, choice = [row["cores"] for row in answer["rows"] if "process" in row], answer["choice"]
-    assert (len(processes), choice["cores"], choice["cores_there"], choice["interval"]) == (3, 3, 2, "factor")
 
 
 def test_a_workload_without_a_profile_has_its_runs_learner(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    path = own_workload(Path())
+    assert training(["init", "own"]) == 0
+    path = "own.toml"
+    choice = answered(capsys, "--fix", "arrangement=pipelined", workload=path)["choice"]
+    assert (choice["cores"], choice["cores_there"], choice["interval"]) == (3, 2, "factor")  # predicted all the same
 
     def learns(*more):
         answer = answered(capsys, *more, workload=path)
@@ -207,17 +188,6 @@ def raced(tmp_path, monkeypatch):
     return ["run", "cartpole_dqn", *ASKED, "--results", str(tmp_path / "results")]
 
 
-def test_what_a_winner_writes_is_in_the_folder_asked_for(tmp_path):
-    for has_begun in (True, False):
-        own, folder = tmp_path / f"{has_begun}" / "run", tmp_path / "there" / f"{has_begun}"
-        (own if has_begun else own.parent).mkdir(parents=True)
-        if has_begun:
-            (own / "before").write_text("")
-        deciding.settle(SimpleNamespace(folder=own.parent), folder)
-        (own / "after").write_text("")
-        assert sorted(path.name for path in folder.iterdir()) == ["after", "before"][: 1 + has_begun]
-
-
 @pytest.fixture
 def question(raced):
     return ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
@@ -245,16 +215,11 @@ def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
     assert len(file.read_text().splitlines()) == 2
 
 
-def keep(question, **told):
-    """Keep a race of one."""
-    row = {"name": "one", "hz": [2.0, 1.0, 4.0], "samples": [1.0, 2.0, 4.0]}
-    deciding.KeptRace.of_question(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
-
-
 def test_the_latest_kept_race_answers_its_question_alone(question, monkeypatch):
-    for number in range(2):
-        keep(question, number=number)
     kept = deciding.KeptRace.of_question(question)
+    row = {"name": "one", "hz": [2.0, 1.0, 4.0], "samples": [1.0, 2.0, 4.0]}
+    for number in range(2):
+        kept.keep(question, {"rows": [row], "ending": "decided", "limit": 9.0, "number": number})
     assert kept.race(99.0)["number"] == 1
     record, _ = read_file(kept.path)
     assert (record.low_seconds, record.median_seconds, record.high_seconds) == (0.25, 0.5, 1.0)
@@ -266,14 +231,7 @@ def test_the_latest_kept_race_answers_its_question_alone(question, monkeypatch):
     assert deciding.KeptRace.of_question(question).race() is None
 
 
-def test_an_undecided_race_answers_for_no_more_seconds(question):
-    keep(question, ending="out of time")
-    kept = deciding.KeptRace.of_question(question)
-    assert [bool(kept.race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [True, True, False]
-
-
-@pytest.mark.parametrize("ending", ["interrupted", "out of time"])
-def test_a_race_is_kept_by_its_seconds_unless_interrupted(question, tmp_path, monkeypatch, ending):
+def test_an_undecided_race_answers_for_no_more_seconds(question, tmp_path, monkeypatch):
     @contextlib.contextmanager
     def decided(programs, *_):
         standings = [Standing(one.name, "undecided", (1e-3,) * 3, (1.0,) * 3) for one in programs]
@@ -281,10 +239,12 @@ def test_a_race_is_kept_by_its_seconds_unless_interrupted(question, tmp_path, mo
 
     monkeypatch.setattr(deciding, "decided", decided)
     fixes = [{"arrangement": "serial", "learner_implementation": name} for name in ("dense", "torch")]
-    raced = [deciding.Contender(fix, (), "", 1, ANSWER) for fix in fixes]
-    with deciding.race_of(question, raced, lambda *_: [], tmp_path / "run", 7.0):
-        pass
-    assert bool(deciding.KeptRace.of_question(question).race(7.0)) == (ending == "out of time")
+    contenders = [deciding.Contender(fix, (), "", 1, ANSWER) for fix in fixes]
+    for ending, answers in (("interrupted", [False] * 3), ("out of time", [True, True, False])):
+        with deciding.race_of(question, contenders, lambda *_: [], tmp_path / ending, 9.0):
+            pass
+        kept = deciding.KeptRace.of_question(question)
+        assert [bool(kept.race(seconds)) for seconds in (8.0, 9.0, 10.0)] == answers
 
 
 def test_contenders_are_the_best_of_each_arrangement(question):
@@ -294,17 +254,6 @@ def test_contenders_are_the_best_of_each_arrangement(question):
     assert len([name for name in names if "torch" in name]) == 1
     fixed = dataclasses.replace(question, fix={"arrangement": "apart", "actors": "1"})
     assert [one.name for one in deciding.contenders(fixed)] == ["apart, 1 actor, dense", "apart, 1 actor, torch"]
-
-
-def test_a_race_that_cannot_be_is_a_sentence(raced, capfd):
-    Path("there").mkdir()
-    Path("there/note").write_text("mine")
-    for more, fact in ((["--resume"], "--decide"), ([], "empty")):
-        if more:
-            Path("there/checkpoint.pt").write_text("")
-        assert main([*raced, "--decide", "5", "--out", "there", *more]) == 2
-        assert fact in capfd.readouterr().err
-        Path("there/checkpoint.pt").unlink(missing_ok=True)
 
 
 def test_free_keys_race_with_each_of_their_values(raced):

@@ -1,19 +1,12 @@
 """What training runs reached, by the five metrics of [Zhang2022, 1.5], over seeds: numbers worked out by hand."""
 
+import itertools
 import math
 
 import pytest
 
 from dse import learning_runs
-from dse.learning_runs import (
-    Value,
-    figures_of,
-    metrics_of,
-    summarize_seeds,
-    write_figures,
-    write_metrics,
-    write_over_seeds,
-)
+from dse.learning_runs import Value, metrics_of, summarize_seeds, write_metrics, write_over_seeds
 from dse.stats import LEAST_SEEDS, interval_over_seeds
 from tests.made import make_timed
 from tests.unit.judging import judge_one
@@ -61,44 +54,18 @@ def test_a_run_has_the_five_metrics_that_a_hand_computes():
     two = found[TWO]
     assert two["scaling_factor"] == {7: Value(pytest.approx((1 / 0.004) / (1 / 0.002) / 2))}
     assert two["policy_quality"] == {7: Value(500.0)}
-    assert write_metrics(two) == [
-        "2 of 2",
-        "500",
-        "2,000; 2,000",
-        "1,000; 1,000",
-        "250; 1,000",
-        "0.25",
-        "1.25",
-        "0.0; 0.0",
-    ]
+    written = write_metrics(two)
+    assert written[:4] == ["2 of 2", "500", "2,000; 2,000", "1,000; 1,000"]
+    assert written[4:] == ["250; 1,000", "0.25", "1.25", "0.0; 0.0"]
 
 
-def copies(processes, sync, seed, episodes, seconds, means, every=16):
-    """A run of copies, with the episodes that had ended by each evaluation."""
-    name = f"copies, P = {processes}, {sync}, k = {every}"
-    made = run(("cartpole_dqn", name), seed, seconds, means)
-    cores = {f"copy-{number}": [number % 2] for number in range(processes)}
-    made.metrics.update(episodes=episodes, report={"cores": cores})
-    made.options.update(processes=processes, sync=sync, every=1 if processes == 1 else 16)
+def copies(processes, sync, seed, seconds, mean):
+    """A run of copies, evaluated once."""
+    every = 1 if processes == 1 else 16
+    made = run(("cartpole_dqn", f"copies, P = {processes}, {sync}, k = {every}"), seed, seconds, [mean])
+    made.metrics.update(episodes=[100], report={"cores": {}})
+    made.options.update(processes=processes, sync=sync, every=every)
     return made
-
-
-def test_copies_have_the_four_figures_that_a_hand_computes():
-    runs = [
-        copies(1, "lock", 1, [100, 150], 60.0, [9.0, 480.0]),
-        copies(2, "lock", 1, [80, 90], 30.0, [475.0, 0.0]),
-        copies(2, "lock", 2, [80, 90], 30.0, [9.0, 9.0]),
-        copies(4, "server", 1, [10], 300.0, [500.0]),
-    ]
-    found = figures_of(runs)
-    assert found[("cartpole_dqn", "copies, P = 1, lock, k = 16")]["minutes"] == {1: Value(2.0)}
-    two = found[("cartpole_dqn", "copies, P = 2, lock, k = 16")]
-    assert two["episodes"] == {1: Value(80), 2: Value(90, True)}
-    assert two["seconds an episode"] == {1: Value(2 * 30 / 80), 2: Value(2 * 60 / 90)}
-    assert two["minutes"] == {1: Value(0.5), 2: Value(1.0, True)}
-    assert two["speed-up"] == {1: Value(4.0)}
-    last = write_figures(found)[-1]
-    assert last == ["copies, P = 4, server, k = 16 (oversubscribed)", "1 of 1", "10", "120.000", "5.00", "0.40"]
 
 
 @pytest.mark.parametrize(
@@ -114,10 +81,9 @@ def test_copies_have_the_four_figures_that_a_hand_computes():
 def test_copies_are_sooner_if_the_whole_interval_of_ratios_is(factors, solved, verdict, found):
     runs = []
     for seed, factor in enumerate(factors):
-        seconds = 60.0 * (seed + 1)
-        runs.append(copies(1, "lock", seed, [100], seconds, [480.0], every=1))
-        ends = [480.0 if solved else 9.0]
-        runs += [copies(2, sync, seed, [100], seconds * factor, ends) for sync in ("lock", "hogwild", "server")]
+        seconds, mean = 60.0 * (seed + 1), 480.0 if solved else 9.0
+        runs.append(copies(1, "lock", seed, seconds, 480.0))
+        runs += [copies(2, sync, seed, seconds * factor, mean) for sync in ("lock", "hogwild", "server")]
     judged = judge_one("stonesachdev.any_number_is_faster", runs, found)
     assert (judged.high is not None and judged.high < 1) == (verdict == "confirmed")
     assert judged.verdict == ("refuted" if verdict == "refuted" else "not testable here")  # two are not any number
@@ -147,9 +113,8 @@ def test_model_rollouts_are_judged_by_steps_beside_sac(model, sac, verdict, foun
     counted.metrics.update(rollouts=[64, 128, 192], report={"rollouts": 192})
     assert metrics_of([counted])["pendulum_memr", "serial"]["rollouts"] == {0: Value(128)}  # until solved
     finer = [run(("pendulum_memr", "serial"), seed, 0.001, curve(3), interval=500) for seed in range(5)]
-    assert [kept.metrics["interval"] for kept in learning_runs.latest([*finer, *runs]) if "memr" in str(kept)] == [
-        500
-    ] * 5
+    latest = [kept for kept in learning_runs.latest([*finer, *runs]) if "memr" in str(kept)]
+    assert [kept.metrics["interval"] for kept in latest] == [500] * 5
     assert judge_one("zhang2022.memr_steps", [*finer, *runs], found).value is None  # on two grids
 
 
@@ -157,17 +122,11 @@ def test_batches_ahead_are_judged_by_both_algorithms(found):
     """Twice the steps by a single algorithm are no verdict; where none solves a task there is no ratio of it."""
 
     def judge_depths(*factors):
-        runs = [
-            run(
-                (task, f"pipelined, D = {depth}"),
-                seed,
-                0.001,
-                [9.0] * (round(factor) - 1 if depth > 1 else 0) + [480.0 if factor else 9.0],
-            )
-            for task, factor in zip(("cartpole_dqn", "cartpole_ddpg"), factors, strict=True)
-            for depth in (1, 50, 200)
-            for seed in range(5)
-        ]
+        runs = []
+        tasks = zip(("cartpole_dqn", "cartpole_ddpg"), factors, strict=True)
+        for (task, factor), depth in itertools.product(tasks, (1, 50, 200)):
+            means = [9.0] * (round(factor) - 1 if depth > 1 else 0) + [480.0 if factor else 9.0]
+            runs += [run((task, f"pipelined, D = {depth}"), seed, 0.001, means) for seed in range(5)]
         return [judge_one(f"zhang2023.{name}", runs, found).verdict for name in ("d200_hurts", "d50_is_harmless")]
 
     assert judge_depths(2, 2) == ["confirmed", "refuted"]
