@@ -57,7 +57,7 @@ LAST = {  # tests that take a minute, by where a fault is: whether what was kept
     "benchmarks/": ("tests.cells",),
     "reports/": ("reports.readmes --check",),
 }
-PAGE = ("tests/page/test_page.py", "tests/page/test_sections.py", "tests/page/test_traced.py")
+PAGE = ("tests/page/test_page.py", "tests/page/test_sections.py")
 RETURN, EXCUSE = "\N{RETURN SYMBOL}", 8 * " "
 CHANGE = re.compile(r"    (?:([\w./-]+\.(?:cpp|css|cu|html|js|json|md|py|toml|txt|v)): )?(.*?) ->(?: (.*))?")
 NEEDS = re.compile(r"^needs: (\w+)$", re.MULTILINE)
