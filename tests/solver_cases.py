@@ -10,7 +10,6 @@ import numpy as np
 from dse.estimate import Estimate, Evidence
 from dse.mapping.answer import MappingAnswer
 from dse.mapping.processes import ExecutionMode
-from dse.mapping.question import ask, explain_choice
 from dse.solver.problem import PARTS, TREE, Flow, Hop, Option, Part, Problem, moved, named
 
 EVIDENCE = Evidence("test", "modeled")
@@ -52,8 +51,8 @@ def hop(engine: str, alpha: float, per_byte: float) -> Hop:
     return Hop(engine, alpha, per_byte, EVIDENCE)
 
 
-def random_problem(random: np.random.Generator) -> Problem:
-    """Up to four options a part on up to three devices.
+def random_problem(random: np.random.Generator, least: int = 1, most: int = 4) -> Problem:
+    """Some options a part, up to four unless said, on up to three devices.
 
     Half of them have small integer times, needs and links, so that ties are many and exact. Engines are those of
     devices, of parts, or of links; ways may lack, have one hop or two; flows may be empty; budgets bind or do not.
@@ -76,36 +75,25 @@ def random_problem(random: np.random.Generator) -> Problem:
         engines = [f"{source}>{target}", f"{source}>{target}", "bus", source]
         return tuple(
             hop(
-                str(random.choice(engines)),
-                time(3) - 1 if exact else random.random(),
-                0.25 if exact else random.random() / 3,
+                str(random.choice(engines)), *((time(3) - 1, 0.25) if exact else (random.random(), random.random() / 3))
             )
             for _ in range(random.integers(1, 3))
         )
 
-    ways = {
-        (source, target): way(source, target)
-        for source in devices
-        for target in devices
-        if source != target and random.random() < 0.85
-    }
+    ways = {pair: way(*pair) for pair in itertools.permutations(devices, 2) if random.random() < 0.85}
     flows = tuple(
         Flow(source, target, float(random.integers(0, 4)), bool(random.random() < 0.6))
         for source, target in TALKS
         if random.random() < 0.7
     )
-    slowdown = {
-        (PARTS[random.integers(5)], PARTS[random.integers(5)], str(random.choice(devices))): float(
-            random.choice([1.5, 2.0])
-        )
-        for _ in range(random.integers(0, 4))
-    }
+    slowdown = {}
+    for _ in range(random.integers(0, 4)):
+        slowed = PARTS[random.integers(5)], PARTS[random.integers(5)], str(random.choice(devices))
+        slowdown[slowed] = float(random.choice([1.5, 2.0]))
     problem = Problem(
-        options={part: tuple(drawn_option(part, n) for n in range(random.integers(1, 5))) for part in PARTS},
-        budgets={
-            **{f"{device}.cores": float(random.integers(2, 10)) for device in devices},
-            "memory": float(random.integers(2, 15)),
-        },
+        options={part: tuple(drawn_option(part, n) for n in range(random.integers(least, most + 1))) for part in PARTS},
+        budgets={f"{device}.cores": float(random.integers(2, 10)) for device in devices}
+        | {"memory": float(random.integers(2, 15))},
         flows=flows,
         ways=ways,
         depths=tuple(int(depth) for depth in random.choice([0, 1, 2, 5], size=random.integers(1, 4), replace=False)),
@@ -200,82 +188,18 @@ def doubtful(problem: Problem, random: np.random.Generator, most: float = 3.0) -
 def learners(*hz: tuple[str, float, float, float, str]) -> Problem:
     """A problem of nothing but learners: (name, steps a second, factor, cores, evidence)."""
     rest = {part: (option(part, part, "cpu", 1e-9, {}, f"cpu.{part}"),) for part in PARTS}
-    made = [
-        dataclasses.replace(
-            option("learner", name, "cpu", 1 / rate, {"cpu.cores": cores}, "cpu.learner"),
-            time=Estimate(
-                1 / rate, 1 / rate / factor, factor / rate, Evidence(number, "modeled", "", f"time {number}")
-            ),
-        )
-        for name, rate, factor, cores, number in hz
-    ]
+    made = []
+    for name, rate, factor, cores, number in hz:
+        evidence = Evidence(number, "modeled", "", f"time {number}")
+        time = Estimate(1 / rate, 1 / rate / factor, factor / rate, evidence)
+        made.append(Option("learner", name, "cpu", "cpu.learner", time, {"cpu.cores": cores}))
     return Problem({**rest, "learner": tuple(made)}, {"cpu.cores": 64.0})
-
-
-WORK = {"actors": 8e-3, "sampling": 4e-4, "storage": 8e-5, "learner": 8e-3, "updating": 2e-4}
-SLICE = {"lut": 200e3, "ff": 400e3, "bram36": 420.0, "uram": 160.0, "dsp": 1320.0}
-
-
-def large_problem(random: np.random.Generator, designs: int, scattered: bool) -> Problem:
-    """CPU, GPU and FPGA with two slices: some 10^5 times ``designs`` cubed / 64 configurations.
-
-    Threads on the CPU share its cores. Learner and sum tree have ``designs`` designs each on a slice of their own,
-    faster ones larger; where times are not ``scattered``, no design is dominated, since needs vary on their own.
-    """
-
-    def design(part: Part, number: int, slice_: str) -> Option:
-        size = float(np.exp(random.uniform(0, 3)))
-        taken = 0.3 * WORK[part] / size * float(np.exp(random.normal(0, 0.5)) if scattered else 1)
-        needs = {
-            f"fpga.{slice_}.{budget}": have * size / 10 * float(1 if scattered else np.exp(random.normal(0, 0.3)))
-            for budget, have in SLICE.items()
-        }
-        return option(part, f"design {number}", "fpga", taken, needs, f"fpga.{slice_}.{part}")
-
-    options: dict[Part, list[Option]] = {part: [] for part in PARTS}
-    for part in PARTS:
-        for threads in range(1, 3 if part == "storage" else 13):
-            needs = {"cpu.cores": float(threads)}
-            options[part].append(
-                option(part, f"{threads} threads", "cpu", WORK[part] / threads**0.8, needs, f"cpu.{part}")
-            )
-        if part != "actors":
-            for way in (1, 2, 3):
-                needs = {"gpu.memory_bytes": 2e9 / way}
-                options[part].append(option(part, f"way {way}", "gpu", WORK[part] / 8 * (1 + way / 10), needs))
-    options["learner"] += [design("learner", number, "slr0") for number in range(designs)]
-    options["sampling"] += [design("sampling", number, "slr1") for number in range(designs)]
-    options["updating"] += [design("updating", number, "slr1") for number in range(designs)]
-    down = {"gpu": hop("gpu>cpu", 1e-5, 1e-10), "fpga": hop("fpga>cpu", 1e-5, 1e-10)}
-    up = {"gpu": hop("cpu>gpu", 1e-5, 1e-10), "fpga": hop("cpu>fpga", 1e-5, 1e-10)}
-    return Problem(
-        options={part: tuple(each) for part, each in options.items()},
-        budgets={
-            "cpu.cores": 16.0,
-            "gpu.memory_bytes": 5e9,
-            **{f"fpga.{slice_}.{budget}": have for slice_ in ("slr0", "slr1") for budget, have in SLICE.items()},
-        },
-        flows=tuple(
-            Flow(source, target, 1e5 if "learner" in (source, target) else 1e3, target != "actors" != source)
-            for source, target in TALKS
-        ),
-        ways={
-            **{("cpu", device): (way,) for device, way in up.items()},
-            **{(device, "cpu"): (way,) for device, way in down.items()},
-            ("gpu", "fpga"): (down["gpu"], up["fpga"]),
-            ("fpga", "gpu"): (down["fpga"], up["gpu"]),
-        },
-        depths=(0, 1, 2, 3, 4, 6, 8, 16),
-        slowdown={("learner", "actors", "cpu"): 1.1},
-        watts={"cpu": 100.0, "gpu": 250.0, "fpga": 40.0},
-        hosts=("cpu",),
-    )
 
 
 def threads(part: Part, device: str, engine: str, one: float, most: int, gain: float) -> Iterator[Option]:
     """An option for every number of threads up to ``most``, the time of one divided by their number to the ``gain``."""
     for count in range(1, most + 1):
-        time = Estimate(one / count**gain, one / count**gain / 1.5, one / count**gain * 1.5, EVIDENCE)
+        time = Estimate.within(one / count**gain, 1.5, EVIDENCE)
         yield Option(part, f"{count} threads", device, f"{device}.{engine}", time, {f"{device}.cores": float(count)})
 
 
@@ -313,10 +237,7 @@ def machine(gpus: int, cores: int = 128, fanouts: int = 12, copies: int = 3) -> 
         pair: (hop(">".join(pair), 1e-5, 1 / 25e9 if "cpu" in pair else 1 / 300e9),)
         for pair in itertools.permutations(["cpu", *names], 2)
     }
-    pairs = [
-        pair for pair in itertools.permutations(drawn, 2) if pair != ("gpu1", "gpu0") and set(pair) != {"cpu", "gpu1"}
-    ]
-    firsts = [device for device in drawn if device != "gpu1"]
+    pairs, firsts = (("cpu", names[0]), (names[0], "cpu"), tuple(names[:2])), ("cpu", names[0])
     trees = [tree((device, device), one, one) for device in firsts for one in drawn[device]]
     for one, other in pairs:
         trees += [tree((one, other), *both) for both in itertools.product(drawn[one][:copies], drawn[other][:copies])]
@@ -339,8 +260,3 @@ def machine(gpus: int, cores: int = 128, fanouts: int = 12, copies: int = 3) -> 
         {"cpu.replay": {"cpu.cores": 1.0}},
         (tuple(names),) if gpus > 1 else (),
     )
-
-
-def explain_mapping(platform, workload, described, objective="ratio", **asked):
-    """The explanation of a configuration, as the organs give it."""
-    return explain_choice(ask(platform, workload, objective, **asked), described)

@@ -47,10 +47,10 @@ def drawn(design, leaves, masses):
     return tuple(order[next(place for place, total in enumerate(sums) if total > mass)] for mass in masses)
 
 
-def check(design, leaves, updates, gets, masses, forwarding=True):
+def check(design, leaves, updates, gets, masses):
     """AssertionError unless the hardware, with these leaves, does with each batch what the laws say."""
     batches = {"updates": updates, "gets": gets, "masses": masses}
-    run = simulate(design, tree=tree_of(design, leaves), **batches, forwarding=forwarding)
+    run = simulate(design, tree=tree_of(design, leaves), **batches)
     after = dict(enumerate(leaves)) | dict(updates)
     assert run.tree == tree_of(design, after.values()), "the sums are others"
     assert run.tree_left == run.tree, "what only reads has written"
@@ -58,15 +58,19 @@ def check(design, leaves, updates, gets, masses, forwarding=True):
     assert run.priorities == tuple(after[leaf] for leaf in run.leaves), "the priorities drawn are others"
     assert all(priority > 0 for priority in run.priorities)
     assert run.got == tuple(after[leaf] for leaf in gets), "the priorities retrieved are others"
-    for taken, op, indices in (
-        (run.update_cycles, "update", [leaf for leaf, _ in updates]),
-        (run.get_cycles, "get", gets),
-        (run.sample_cycles, "sample", run.leaves),
-    ):
-        banks = [design.bank_of(leaf)[0] for leaf in indices]
+    for taken, op, banks in cycles_of(design, run, updates, gets):
         assert taken == cycles.count_queued_cycles(design, op, banks), "the cycles are others"
         busiest = cycles.count_cycles(design, op, max(Counter(banks).values(), default=0))
         assert taken == busiest if len(set(banks)) <= 1 else taken >= busiest, "the busiest bank's law is off"
+
+
+def cycles_of(design, run, updates, gets=()):
+    """(cycles that a batch took, its operation, the banks of its elements)."""
+    taken = run.update_cycles, run.get_cycles, run.sample_cycles
+    for spent, op, leaves in zip(
+        taken, ("update", "get", "sample"), ([leaf for leaf, _ in updates], gets, run.leaves), strict=True
+    ):
+        yield spent, op, [design.bank_of(leaf)[0] for leaf in leaves]
 
 
 def random_batches(design, batch, seed=0):
@@ -93,28 +97,24 @@ def shapes():
         yield Design(max(capacity, banks), fanout, leaf_bits, micro, banks, banking), batch
 
 
-def kind(design, batch):
-    return design.micro, design.banks, batch, design.banking
+FIRST = {
+    (design.micro, design.banks, batch, design.banking): (design, batch) for design, batch in reversed(list(shapes()))
+}  # of each kind; the others are for `make test-all`
 
 
-FIRST = {kind(*shape): shape for shape in reversed(list(shapes()))}  # of each kind; the others are for `make test-all`
-
-
-@pytest.mark.parametrize(
-    ("design", "batch"),
-    [pytest.param(*one, marks=[] if one == FIRST[kind(*one)] else pytest.mark.slow) for one in shapes()],
-)
+@pytest.mark.parametrize(("design", "batch"), [one if one in FIRST.values() else slow(*one) for one in shapes()])
 def test_hardware_does_what_the_laws_say(design, batch):
     check(design, *random_batches(design, batch))
 
 
 def test_the_shapes_meet_every_banking_batch_and_number_of_banks():
-    met = {(design.micro, design.banks, batch, design.banking) for design, batch in FIRST.values()}
-    assert met == set(product(MICROS, BANKS, BATCHES, BANKINGS))
+    assert FIRST.keys() == set(product(MICROS, BANKS, BATCHES, BANKINGS))
     assert len(list(shapes())) >= 60
 
 
-@pytest.mark.parametrize(("design", "batch"), list(FIRST.values()))
+@pytest.mark.parametrize(
+    ("design", "batch"), [slow(*one) if place % 2 else one for place, one in enumerate(FIRST.values())]
+)
 def test_designs_that_overlap_do_too(design, batch):
     check(replace(design, ports=PORTS[1 + batch % 2]), *random_batches(design, batch))
     check(replace(design, ports=PORTS[2 - batch % 2]), *random_batches(design, min(batch, 40), seed=1))
@@ -148,11 +148,7 @@ def overlap(design, leaves, updates, masses, lead):
         "the samples are others"
     )
     assert run.tree == run.tree_left == tree_of(design, after.values()), "the sums are others"
-    for taken, op, indices in (
-        (run.update_cycles, "update", [leaf for leaf, _ in updates]),
-        (run.sample_cycles, "sample", run.leaves),
-    ):
-        banks = [design.bank_of(leaf)[0] for leaf in indices]
+    for taken, op, banks in cycles_of(design, run, updates):
         assert taken == cycles.count_queued_cycles(design, op, banks), "a batch slows the other down"
     return expected
 
@@ -168,20 +164,6 @@ def test_samples_beside_updates_are_those_of_the_plain_model(first):
         for sample in overlap(design, *rest):
             assert 0 <= sample.leaf < design.capacity
             assert sample.priority or sample.overtaken, "a leaf of 0 beside another above 0"
-
-
-@pytest.mark.slow
-def test_how_often_samples_end_at_leaves_that_are_now_0():
-    """Programs have few leaves, and many updates to 0: a tree of 4,096 leaves, half of 256 updates to 0, had none."""
-    counted = Counter()
-    for design, leaves, updates, masses, lead in map(program, range(PROGRAMS)):
-        sums, start = Overlapped(design, tree_of(design, leaves), updates, max(0, -lead)), max(0, lead)
-        for sample in sums.sample(masses, start):
-            bank, place = design.bank_of(sample.leaf)
-            then = not sums.node(bank, 0, place, start + sample.after)
-            counted += Counter(samples=1, overtaken=sample.overtaken, read_as_0=not sample.priority)
-            counted += Counter(then_0=then and sample.priority > 0)
-    assert counted == {"samples": 6579, "overtaken": 2304, "read_as_0": 479, "then_0": 120}
 
 
 class TestOverlap:
@@ -205,14 +187,6 @@ class TestOverlap:
     def test_a_mass_at_or_above_the_total_has_the_last_leaf_above_0(self, micro, banks):
         design = Design(10, 2, 4, micro, banks, ports="dual")
         assert {sample.leaf for sample in overlap(design, [1, 2, 3, *[0] * 7], [], [6, 7, 30], 0)} == {2}
-
-    @pytest.mark.parametrize("law", ["interval sample", "interval update", "fill sample"])
-    def test_a_law_that_is_off_by_one_is_caught(self, law, monkeypatch):
-        law, wrong = law.split()
-        right, design = getattr(cycles, law), Design(40, 4, 8, "scan", 2, ports="dual")
-        monkeypatch.setattr(cycles, law, lambda design, op: right(design, op) + (op == wrong))
-        with pytest.raises(AssertionError, match="the samples are others"):
-            overlap(design, [1] * 40, [(leaf, 2) for leaf in range(40)], range(40), 3)
 
 
 @pytest.mark.parametrize(("micro", "banks", "banking"), list(product(MICROS, BANKS, BANKINGS)))
@@ -260,26 +234,6 @@ def test_larger_hardware_does_what_the_laws_say(micro, capacity, fanout, banks):
         check(design, *random_batches(design, 256, seed=number))
 
 
-@pytest.mark.parametrize("law", ["interval sample", "fill sample", "fill update", "fill get", "dispatch"])
-@pytest.mark.parametrize("error", [slow(-1), 1])
-def test_a_law_that_is_off_by_one_is_caught(law, error, monkeypatch):
-    design = Design(40, 4, 8, "scan", 2)
-    batches = random_batches(design, 32)
-    check(design, *batches)
-    law, *wrong = law.split()
-    right = getattr(cycles, law)
-    monkeypatch.setattr(cycles, law, lambda design, *op: right(design, *op) + error * ([*op] == wrong))
-    with pytest.raises(AssertionError, match="the cycles are others"):
-        check(design, *batches)
-
-
-def test_a_sum_that_is_not_forwarded_is_caught():
-    design = Design(40, 4, 8)
-    check(design, [1] * 40, [(7, value) for value in range(9)], [7], [0])
-    with pytest.raises(AssertionError, match="the sums are others"):
-        check(design, [1] * 40, [(7, value) for value in range(9)], [7], [0], forwarding=False)
-
-
 def test_levels_are_those_of_the_other_trees():
     assert Design(300, 4, banks=4).sizes == level_sizes(75, 4)
 
@@ -299,23 +253,13 @@ def check_placed(record):
     assert record["fmax_mhz"] == max(record["mhz_by_seed"].values()) > 10
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: "-".join(map(str, record["design"].values())))
-def test_the_law_foretells_the_block_rams_of_placed_trees(record):
-    check_placed(record)
-
-
-def test_every_design_was_placed_and_no_other():
+def test_every_design_was_placed_with_the_block_rams_of_the_law():
+    for record in RECORDS:
+        check_placed(record)
     assert [record["design"] for record in RECORDS] == [placed.describe(design) for design in placed.DESIGNS]
     assert {design.micro for design in placed.DESIGNS} == set(MICROS)
     assert {design.ports for design in placed.DESIGNS} == set(PORTS)
     assert all(len(record["mhz_by_seed"]) >= 2 and record["tools"]["nextpnr"] for record in RECORDS)
-
-
-def test_a_wrong_law_of_memories_is_caught(monkeypatch):
-    monkeypatch.setattr(resources, "_kept", lambda design, level: design.widths[level] + 9)
-    with pytest.raises(AssertionError):
-        for record in RECORDS:
-            check_placed(record)
 
 
 def test_a_missing_tool_is_named(monkeypatch, capsys, tmp_path):

@@ -64,10 +64,7 @@ def unsummed(tree, indices, priorities):
 
 # Lies, each in one method alone, and the ops whose answers they spoil.
 LIES = {
-    "finds the leaf before": (
-        ["sample"],
-        {"prefix_sum_index": lambda tree, mass: before(tree.prefix_sum_index(mass))},
-    ),
+    "finds the leaf before": (["sample"], {"prefix_sum_index": lambda tree, mass: before(tree.prefix_sum_index(mass))}),
     "samples the leaf before, with its own priority": (
         ["draw", "step"],
         {"sample": lambda tree, u: (before(tree.sample(u)[0]), tree.get(before(tree.sample(u)[0])))},
@@ -76,10 +73,7 @@ LIES = {
         ["draw"],
         {"sample": lambda tree, u: (tree.sample(u)[0], np.float32(1.001) * tree.sample(u)[1])},
     ),
-    "reads priorities wrong": (
-        ["get"],
-        {"get": lambda tree, indices: tree.get(indices) + np.float32(1e-3)},
-    ),
+    "reads priorities wrong": (["get"], {"get": lambda tree, indices: tree.get(indices) + np.float32(1e-3)}),
     "forgets the last update": (
         ["update", "insert", "step"],
         {"update": lambda tree, indices, priorities: tree.update(indices[:-1], priorities[:-1])},
@@ -185,14 +179,6 @@ def test_bad_cases_are_refused():
     ):
         with pytest.raises(ValueError, match=fact):
             Case(**{"contestant": "cupy", "op": "draw", "capacity": 10, "batch": 1, **how})
-
-
-def test_inputs_rotate_and_are_the_same_for_all():
-    first = cases._inputs(1_000, 64, "float32", "uniform", 0.0, 0)
-    assert len(first.uniforms) == cases.ROTATION // 64
-    assert cases._inputs(1_000, 64, "float32", "uniform", 0.0, 0) is first
-    assert len(cases._inputs(1_000, 1, "float32", "uniform", 0.0, 0).uniforms) == cases.MOST_BATCHES
-    assert not np.array_equal(first.uniforms[0], first.uniforms[1])
 
 
 def test_rivals_are_timed_in_turns():

@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import json
-import math
 import shutil
 
 import pytest
@@ -14,10 +13,9 @@ from dse.answers.printer import say, write_unlike
 from dse.platforms import load
 from dse.platforms.files import remove_gpus
 from dse.race_trees import find_tree
-from tests.committed import RESULTS, ROOT
+from tests.committed import RESULTS
 from tests.made import alter
 from tests.matrix import slow
-from tests.nursery import run_python
 from tests.profiled import made_up
 from tests.system.test_records import measurement, write
 from tests.unit.test_recommend import records as swept
@@ -264,24 +262,6 @@ def test_an_empty_folder_is_named_with_what_works_there(here, tmp_path, capsys, 
         assert (code, errors.count("\n"), "--results FOLDER" in errors) == (2, 1, True)
         assert errors.startswith(f"error: {tmp_path / 'none'}: ")
         assert ("python -m benchmarks" in errors) <= (place is None)
-
-
-def test_an_installed_copy_advises_no_benchmarks(tmp_path):
-    """Ask what a wheel holds from an empty folder, then with the results of a checkout."""
-    for package in ("impls", "dse"):
-        without = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, tmp_path / "site" / package, ignore=without)
-    (tmp_path / "empty").mkdir()
-    words = [str(one) for one in (*TREE, "--json")]
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from dse.__main__ import main; "
-        f"main({words!r}); print(main({[*words, '--results', str(SHIPPED), '--machine', OLD]!r}))"
-    )
-    done = run_python("-c", code, folder=tmp_path / "empty")
-    assert done.stderr.startswith("error: results: no records here; ")
-    assert "python -m benchmarks" not in done.stderr
-    assert done.stdout.splitlines()[-1] == "0"
-    assert math.isfinite(json.loads(done.stdout.splitlines()[0])["choice"]["value"])
 
 
 def test_an_unknown_cache_is_farther_than_a_larger_one():

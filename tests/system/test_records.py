@@ -13,7 +13,7 @@ import pytest
 from benchmarks.run import latest
 from dse import records
 from dse.platforms.checkout import read_races
-from dse.records import RecordError, Writer, parse, read_file, read_folder, select
+from dse.records import RecordError, Writer, read_file, read_folder, select
 from dse.times.cells import evidence
 from impls.files import list_files
 from reports.claims import judge_claims, quoted
@@ -165,18 +165,6 @@ def test_what_is_not_a_record_is_refused_with_its_line_and_facts(tmp_path):
         assert all(fact in str(refusal.value) for fact in facts.split()), (old, new[:60], str(refusal.value))
 
 
-def test_only_a_skipped_cell_takes_at_least_its_bound():
-    skipped = {"status": "skipped", "median_seconds": None, "reason": "too long"}
-    assert measurement(**skipped, low_seconds=25.0).seconds_at_least == 25.0
-    assert measurement(**skipped, low_seconds=None).seconds_at_least == 0.0
-    assert measurement().seconds_at_least == 0.0
-
-
-def test_a_nan_is_never_written():
-    with pytest.raises(ValueError, match="JSON"):
-        measurement(median_seconds=float("nan")).to_json()
-
-
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     path = tmp_path / "r.jsonl"
     write(path, measurement())
@@ -289,26 +277,19 @@ def test_a_stamp_from_the_future_is_no_reason_to_win(is_first):
 
 def test_hidden_files_of_other_systems_are_no_records(tmp_path):
     results = tmp_path / ".results"  # a folder that the user names may be hidden
-    write(results / "here" / "quick.jsonl", measurement())
+    race = measurement(metrics={"race": {"ending": "decided"}})
+    write(results / "here" / "quick.jsonl", race)
     (results / "here" / "._quick.jsonl").write_bytes(b"\0\5\26\7\xb0\xff")
     (results / ".trash").mkdir()
     (results / ".trash" / "old.jsonl").write_text("{")
-    assert read_folder(results) == [measurement()]
+    assert read_folder(results) == [race]
     saved = (results / "here" / "quick.jsonl").read_text().replace("\n", "\r\n")
     (results / "here" / "quick.jsonl").write_bytes(b"\xef\xbb\xbf" + saved.encode())  # as an editor may save it
-    assert read_folder(results) == [measurement()]
+    assert read_folder(results) == read_races(results / "here" / "quick.jsonl") == [race]
     (tmp_path / "quoted").mkdir()
     (tmp_path / "quoted" / "._x.toml").write_bytes(b"\xff")
     with pytest.raises(RecordError, match="nothing is quoted here"):
         quoted.read(tmp_path / "quoted")
-
-
-def test_a_race_is_found_in_a_file_that_an_editor_saved(tmp_path):
-    race, path = measurement(primitive="race", metrics={"race": {"ending": "decided"}}), tmp_path / "races.jsonl"
-    write(path, race)
-    write(path, race)
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    assert read_races(path) == [race, race]
 
 
 def test_a_folder_behind_a_link_is_read_once_by_all(tmp_path):
@@ -426,12 +407,6 @@ def test_export_to_tables(tmp_path):
     for name, fact in (("t.xls", r"\.csv or \.parquet, not \.xls"), ("nowhere/t.csv", "written")):
         with pytest.raises(RecordError, match=fact):
             records.export(found, tmp_path / name)
-
-
-def test_lines_without_a_time_say_so():
-    with pytest.raises(ValueError, match="skipped, too large"):
-        _ = measurement(status="skipped", reason="too large", median_seconds=None).seconds
-    assert parse(measurement().to_json(), "x").samples_seconds == (1e-6, 2e-6, 3e-6)
 
 
 def test_committed_records_judge_each_claim_or_say_why_not():

@@ -8,7 +8,7 @@ import pytest
 
 from dse.platforms import fingerprint
 from reports.claims import quoted
-from tests.printed import QUOTED
+from tests.unit.judging import QUOTED
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,31 +11,11 @@ import pytest
 
 from dse.estimate import Estimate, Evidence
 from dse.solver.problem import ProblemError
+from dse.times import several
 from dse.times.curves import FlatThenLinear
-from dse.times.several import (
-    Terms,
-    choose,
-    data_parallel_factor,
-    data_parallel_seconds,
-    printed_data_parallel_factor,
-    printed_spo_factor,
-    single_seconds,
-    spo_factor,
-    spo_seconds,
-)
-from dse.tuning.cores import (
-    RateCurve,
-    Scaling,
-    check_cores,
-    choose_next_point,
-    complete,
-    fit_scaling,
-    iterate_parted,
-    iterate_turns,
-    solve_eq_5,
-    split_cores,
-    take_fewest_cores,
-)
+from dse.times.several import Terms, choose, data_parallel_factor, data_parallel_seconds, spo_factor, spo_seconds
+from dse.tuning import cores as splits
+from dse.tuning.cores import RateCurve, Scaling, complete, fit_scaling, iterate_parted, iterate_turns, split_cores
 from impls.training import TrainingError
 from impls.training.adapting import Cap, adapt, joint, search
 
@@ -47,7 +27,7 @@ def curve(name, rates, source="measured", low=0.95, high=1.05):
 
 
 def allocate(f_a, f_l, u, cores, within=0.0):
-    return take_fewest_cores(list(iterate_parted(f_a, f_l, u, cores)), within)
+    return splits.take_fewest_cores(list(iterate_parted(f_a, f_l, u, cores)), within)
 
 
 def usl(name, law, cores, rng=None):
@@ -111,19 +91,6 @@ def test_the_same_cores_may_serve_both_sides_in_turns():
     assert list(iterate_parted(f_a, f_l, 1, 1)) == []
 
 
-def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
-    line = {x: 100.0 * x for x in range(1, 56)}
-    f_a, f_l = curve("f_a", line), curve("f_l", line)
-    solutions = solve_eq_5(iterate_parted(f_a, f_l, 1, 56), 1, 0.0)
-    assert [(split.actors, split.learners) for split in solutions] == [(x, x) for x in range(28, 0, -1)]
-    assert (solutions[0], solutions[0].bottleneck) == (allocate(f_a, f_l, 1, 56), "neither")
-    f_a, f_l = random_curves(np.random.default_rng(1), 56)
-    assert solve_eq_5(iterate_parted(f_a, f_l, 1, 56), 1, 0.0) == []
-    for split in solve_eq_5(iterate_parted(f_a, f_l, 1, 56), 1, 0.05):
-        assert abs(split.ratio - 1) <= 0.05
-        assert split.hz <= allocate(f_a, f_l, 1, 56).hz
-
-
 def test_the_scaling_law_is_found_again_and_fills_gaps():
     law = Scaling(850.0, 0.04, 0.0007, 1.0)
     some = curve("f_a", {x: law.hz(x) for x in (1, 2, 4, 8, 32)})
@@ -137,23 +104,6 @@ def test_the_scaling_law_is_found_again_and_fills_gaps():
     assert (sources[8], sources[16], sources[33]) == ("measured", "modeled", "extrapolated")
     assert full.rates[16].low < full.rates[16].value < full.rates[16].high
     assert complete(full, 56) is full
-
-
-def test_two_points_make_amdahls_law_and_one_makes_none():
-    found = fit_scaling(curve("f_l", {1: 100.0, 2: 160.0}))
-    assert (found.contention, found.coherence) == pytest.approx((0.25, 0.0))
-    assert fit_scaling(curve("f_l", {1: 100.0, 2: 250.0})).contention == 0  # faster than in proportion: a line
-
-
-def test_two_points_leave_room_for_every_law_through_them():
-    """S17: the truth at 56 cores is within the interval, whatever contention and coherence there are."""
-    rng = np.random.default_rng(17)
-    for _ in range(200):
-        law = Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), 10 ** rng.uniform(-5, -1.5), 1.0)
-        points = sorted(rng.choice([1, 2, 3, 4, 8, 16], 2, replace=False).tolist())
-        full = complete(RateCurve.of("f", {x: law.hz(x) for x in points}), 56)
-        for x, rate in full.rates.items():
-            assert rate.low * (1 - 1e-9) <= law.hz(x) <= rate.high * (1 + 1e-9), (law, points, x)
 
 
 @pytest.mark.parametrize("points", [(1, 2), (1, 2, 4, 8, 16)], ids=len)
@@ -171,7 +121,7 @@ def test_noise_of_the_points_is_carried_on_with_the_law(points):
 
 def test_the_next_point_is_between_the_last_and_what_is_asked():
     one = RateCurve.of("f", {1: 400.0, 2: 700.0})
-    assert [choose_next_point(one, x) for x in (3, 4, 8, 48, 512)] == [3, 3, 4, 8, 32]
+    assert [splits.choose_next_point(one, x) for x in (3, 4, 8, 48, 512)] == [3, 3, 4, 8, 32]
 
 
 BAD = (
@@ -194,7 +144,7 @@ def test_a_bad_curve_or_question_is_refused_with_its_bound():
             split_cores(curve("f_a", rates, "quoted", 1, high) if high else RateCurve.of("f_a", rates), fine, 1, 56)
     for asked in ((0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)):
         with pytest.raises(ProblemError, match="must be"):
-            check_cores(*asked)
+            splits.check_cores(*asked)
 
 
 NOTHING = FlatThenLinear(0.0, 0.0)
@@ -213,7 +163,7 @@ def test_the_worked_points_are_speed_up_over_learners():
         # A system of so many learners that is so many times as fast: averaging takes what is missing.
         average = FlatThenLinear(1 / speedup - 1 / learners, 0.0)
         terms = Terms(1, 0.0, FlatThenLinear(0.0, 1.0), 0.0, NOTHING, 0.0, average, shared_link=False)
-        assert single_seconds(terms) / data_parallel_seconds(terms, learners) == pytest.approx(speedup)
+        assert several.single_seconds(terms) / data_parallel_seconds(terms, learners) == pytest.approx(speedup)
         factor = Decimal(data_parallel_factor(terms, learners)).quantize(Decimal("1e-9"))
         assert str(factor.quantize(Decimal("0.01"), ROUND_HALF_UP)) == printed
 
@@ -231,45 +181,15 @@ def test_transfers_of_all_learners_take_turns_on_a_shared_link(shared, in_turn):
 def test_what_5_3_drops():
     """The replay's time, which each learner spends: eq. 5.3 leaves it out of what it divides."""
     assert data_parallel_factor(NOTE, 2) == pytest.approx(0.5 * 5 / 3)  # (1 / 2 + 2) / (2 + 1)
-    assert printed_data_parallel_factor(NOTE, 2) == pytest.approx(2 / 3)
-    rng, changes = np.random.default_rng(0), {"update_seconds": 0.0, "shared_link": False}
-    for learners in (2, 3, 8):
-        terms = dataclasses.replace(random_terms(rng), passes=FlatThenLinear(0.0, 0.01), **changes)
-        whole = terms.passes.seconds(terms.batch)
-        sent = terms.records.seconds(64 / learners) + 2 * terms.weights_seconds + terms.average.seconds(learners)
-        by_hand = (terms.replay_seconds + whole) / learners / (terms.replay_seconds + whole / learners + sent)
-        assert data_parallel_factor(terms, learners) == pytest.approx(by_hand)
-        dropped = terms.replay_seconds / learners / data_parallel_seconds(terms, learners)
-        assert by_hand - printed_data_parallel_factor(terms, learners) == pytest.approx(dropped)
-
-
-def test_5_6_is_exact_by_its_premises_and_else_optimistic():
-    rng = np.random.default_rng(1)
-    for learners, horizon in itertools.product((2, 4, 8), (1, 5, 25)):
-        terms = random_terms(rng)
-        premises = dataclasses.replace(
-            terms, update_seconds=0.0, passes=FlatThenLinear(0.0, terms.passes.each_seconds), shared_link=False
-        )
-        assert spo_factor(premises, learners, horizon) == pytest.approx(printed_spo_factor(premises, learners, horizon))
-        for change in (
-            {"update_seconds": 0.1},
-            {"passes": FlatThenLinear(0.1, terms.passes.each_seconds)},
-            {"shared_link": True},
-        ):
-            changed = dataclasses.replace(premises, **change)
-            assert spo_factor(changed, learners, horizon) < printed_spo_factor(changed, learners, horizon)
-
-
-def test_a_step_never_gets_longer_with_h():
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        terms, learners = random_terms(rng), int(rng.integers(1, 17))
-        times = [spo_seconds(terms, learners, horizon) for horizon in (1, 2, 5, 10, 25, 100)]
-        assert times == sorted(times, reverse=True)
-        assert 0 < spo_factor(terms, learners, 100) <= 1 == spo_factor(terms, 1, 1) == data_parallel_factor(terms, 1)
-        assert spo_seconds(terms, 1, 7) == single_seconds(terms)
-        shared = dataclasses.replace(terms, shared_link=True)
-        assert spo_seconds(shared, learners, 1) >= spo_seconds(terms, learners, 1)
+    assert several.printed_data_parallel_factor(NOTE, 2) == pytest.approx(2 / 3)
+    terms = random_terms(np.random.default_rng(0))
+    exact = dataclasses.replace(
+        terms, update_seconds=0.0, passes=FlatThenLinear(0.0, terms.passes.each_seconds), shared_link=False
+    )
+    assert spo_factor(exact, 4, 5) == pytest.approx(several.printed_spo_factor(exact, 4, 5))  # whose premises hold
+    for change in ({"update_seconds": 0.1}, {"passes": FlatThenLinear(0.1, 0.1)}, {"shared_link": True}):
+        changed = dataclasses.replace(exact, **change)
+        assert spo_factor(changed, 4, 5) < several.printed_spo_factor(changed, 4, 5)
 
 
 def test_the_choice_is_the_shortest_step_of_few_learners():
@@ -304,16 +224,6 @@ def best_of(table):
     return min(table, key=lambda value: (-table[value], value))
 
 
-def unimodal(rng, count, top=1):
-    """Sample rates that rise strictly, are level on top over so many points, and fall strictly; the peak anywhere."""
-    values = np.unique(rng.integers(1, 10_000, 3 * count))[:count].tolist()
-    peak = int(rng.integers(0, count - top + 1))
-    rates = np.sort(rng.uniform(0.1, 100, count - top))
-    order = rng.permutation(count - top)
-    up, down = np.sort(rates[order[:peak]]), -np.sort(-rates[order[peak:]])
-    return dict(zip(values, [*up, *[101.0] * top, *down], strict=True))
-
-
 def test_a_third_of_the_looks_finds_every_peak_from_18_points_on():
     most = {}
     for count in range(1, 150):
@@ -323,44 +233,6 @@ def test_a_third_of_the_looks_finds_every_peak_from_18_points_on():
             most[count] = max(most.get(count, 0), len(found.seen))
     assert [count for count in most if 3 * most[count] > count] == list(range(1, SMALLEST))
     assert (most[20], most[33], most[54], most[88]) == (6, 7, 8, 9)
-
-
-@pytest.mark.parametrize("top", [1, 7])
-def test_random_tables_with_one_peak_under_any_cap(top):
-    rng = np.random.default_rng(top)
-    for number in range(500):
-        table = unimodal(rng, int(rng.integers(SMALLEST, 90)), top)
-        most = sorted(table)[int(rng.integers(len(table)))] if number % 5 == 0 else max(table)
-        allowed, asked = {value: hz for value, hz in table.items() if value <= most}, []
-        found = search(
-            list(table),
-            lambda value, table=table, asked=asked: asked.append(value) or table[value],
-            [("memory", lambda value, most=most: value > most)],
-        )
-        assert (found.best, found.hz) == (best_of(allowed), max(allowed.values()))
-        assert (found.allowed, found.not_unimodal) == (tuple(allowed), "")
-        assert found.stopped_by == ("memory" if len(allowed) < len(table) else "")
-        assert len(asked) == len(set(asked)) == len(found.seen) <= len(table) / 3
-        assert max(asked) <= most
-
-
-STRANGE = {value: 100.0 - abs(value - 30) for value in range(1, 41)}
-STRANGE |= {26: 50.0, 3: 300.0}  # 26 is looked at, after 21; 3 is not
-
-
-SHAPES = (
-    ({value: min(value, 9.0) for value in range(1, 41)}, 9, 13, ""),  # saturates
-    (STRANGE, 3, 40, "21 26 (91, 50), 30"),
-    (dict.fromkeys(range(1, 20), 1.0) | {20: 9.0}, 1, 6, ""),  # a low plateau hides a peak, as the module says
-)
-
-
-def test_what_is_seen_of_other_shapes_is_said():
-    for table, best, looks, facts in SHAPES:
-        found = search(list(table), table.__getitem__)
-        assert (found.best, found.hz, len(found.seen) <= looks) == (best, table[best], True)
-        assert bool(found.not_unimodal) == bool(facts)
-        assert set(facts.split()) <= set(found.not_unimodal.split())
 
 
 def test_every_answer_is_brute_forces_or_of_points_with_one_peak():
@@ -397,23 +269,6 @@ CAPS = (
 
 def sampling_hz(samplers, batch):
     return 400 * samplers / (1 + 0.002 * samplers**2)
-
-
-def test_searching_apart_is_right_for_rates_that_are_apart():
-    def frames(samplers, batch):
-        return batch / (2e-3 + 1e-6 * batch + 2e-11 * batch**2)
-
-    def check_caps(rate):
-        def asked(*pair):
-            assert all(cap.uses(*pair) <= cap.most for cap in CAPS)
-            return rate(*pair)
-
-        return asked
-
-    found = adapt(SAMPLERS, BATCHES, check_caps(sampling_hz), check_caps(frames), CAPS)
-    assert (found.samplers.best, found.samplers.stopped_by) == (22, "cores")
-    assert found.batch.best == joint([22], BATCHES, frames, CAPS)[1]
-    assert found.batch.stopped_by == "memory"
 
 
 SENSELESS = (

@@ -111,11 +111,6 @@ def test_text_is_the_json_in_words(asked):
         said = "warning: " * (note.level == "warning") + flat([say(note.kind, note.values)])
         assert said in whole
         assert (said in brief) == (note.level != "detail") or note.level in ("first", "measure")
-
-
-@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.split()[0])
-def test_json_has_seven_keys_and_all_of_each_row(asked):
-    answer = ask_command(asked)
     assert [*json.loads(json.dumps(answer.to_dict()))] == KEYS.split()
     for row in rows_of(answer):
         plain, number = row.to_dict(), row.estimate
@@ -126,29 +121,6 @@ def test_json_has_seven_keys_and_all_of_each_row(asked):
         if row.estimate and "pace" in row.more:
             alternative, best = (each.estimate.value ** (-1 if row.unit == "s" else 1) for each in (row, answer.choice))
             assert row.more["pace"] == pytest.approx(alternative / best, rel=1e-6)
-
-
-def test_commands_agree_about_a_mapping():
-    best, explained = (
-        ask_command(f"{words} {SYSTEM}{more}")
-        for words, more in (("recommend", ""), ("explain", " --config learner=gpu"))
-    )
-    changed = ask_command(f"what-if {SYSTEM} --set fpga.clock_mhz=400")
-    (before,) = (row for row in changed.others if "hz" in row.more)
-    for choice in (explained.choice, before):
-        assert choice.estimate == best.choice.estimate
-        assert choice.more["bound"] == best.choice.more["bound"]
-    times, again = (
-        {
-            row.label["part"]: row.estimate
-            for row in one.rows
-            if "part" in row.label and row.label.get("of", "best") == "best"
-        }
-        for one in (best, explained)
-    )
-    assert times == again
-    assert changed.choice.more["pace"] == pytest.approx(changed.choice.estimate.value / before.estimate.value)
-    assert changed.choice.more["before"] == before.estimate.value
 
 
 # Strangers

@@ -14,8 +14,7 @@ from reports.claims.models import lose_time
 from reports.claims.printed import calculate
 from reports.claims.rows import Row, find_fault, read_rows
 from tests.made import alter, make_timed
-from tests.printed import QUOTED
-from tests.unit.judging import ROWS, judge_one
+from tests.unit.judging import QUOTED, ROWS, judge_one
 
 UNTESTED, BEST = "not testable here", "zhang2021.k16_is_best"
 INSERTION, SAMPLING, SUBLINEAR = (

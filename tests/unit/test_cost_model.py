@@ -10,16 +10,7 @@ import pytest
 
 import dse
 from dse.times import cost_model
-from dse.times.cost_model import (
-    ErrorModel,
-    FanoutModel,
-    Point,
-    best_fanout,
-    estimate_error,
-    fanout_regrets,
-    leave_out,
-    outside,
-)
+from dse.times.cost_model import FanoutModel, Point, best_fanout, estimate_error, fanout_regrets, outside
 from dse.times.tree_times import Configuration, Question, Table
 from dse.tree import answer
 from tests.contestants import make
@@ -58,21 +49,6 @@ def test_the_cells_of_the_asked_n_or_b_change_no_choice(axis):
         chosen = [[row.predicted for row in rows if getattr(row, axis) == value] for rows in (clean, again)]
         assert chosen[0] == chosen[1]
         assert all(row.best == 2 for row in again if getattr(row, axis) == value)  # so it does matter
-
-
-def test_of_a_law_the_model_lacks_k_costs_no_more_than_16():
-    truth = {(n, k, b): strange_seconds(n, k, b) for n, k, b in SHAPES}
-    for seed, noise, axis in itertools.product(range(2), (0.03, 0.5), cost_model.AXES):
-        rows = fanout_regrets(*steps(noise=noise, seed=seed), axis=axis)
-        costs = [
-            [
-                truth[row.capacity, k, row.batch] / min(truth[row.capacity, other, row.batch] for other in KS) - 1
-                for row, k in zip(rows, chosen, strict=True)
-            ]
-            for chosen in ([row.predicted for row in rows], [16] * len(rows))
-        ]
-        assert np.mean(costs[0]) <= np.mean(costs[1]) + 0.02
-        assert max(costs[0]) <= max(costs[1]) + max(0.06, noise)
 
 
 def test_evidence_carries_k_away_from_16_as_far_as_it_reaches():
@@ -135,30 +111,6 @@ def test_ten_times_the_largest_n_is_within_the_told_factor():
     assert estimate_error(DRAW, seen[:2]) is dse.error_factor(DRAW, seen[:2], 10**6, 32) is None
 
 
-def test_doubt_is_what_held_out_cells_show_and_a_few_show_little():
-    many = ErrorModel.of(
-        [(0.0, 0.1), (0.0, -0.1)] * 5_000 + [(2.0, math.hypot(0.1, 1.0)), (2.0, -math.hypot(0.1, 1.0))] * 5_000, 0.5
-    )
-    assert many.inside == pytest.approx(0.1, rel=0.02)
-    assert many.beyond == pytest.approx(0.5, rel=0.02)
-    few = ErrorModel.of([(0.0, 0.0)] * 2, 0.5)
-    assert 0.4 < few.inside < 0.5
-    assert few.beyond == pytest.approx(0.25)
-
-
-def test_nothing_left_out_is_seen_along_either_axis():
-    parts = steps()
-    left_out = []
-    for axis, distance, seen, left in leave_out(*parts):
-        for (_, kept), out in zip(seen, left, strict=True):
-            assert not {getattr(point, axis) for point in kept} & {getattr(point, axis) for point in out}
-            values = sorted({getattr(point, axis) for point in kept})
-            is_end = not values[0] < getattr(out[0], axis) < values[-1]
-            assert (distance > 0) == is_end
-            left_out += out
-    assert sorted(left_out, key=repr) == sorted((point for _, points in parts for point in points * 2), key=repr)
-
-
 # The preset, and who reads it
 
 
@@ -207,16 +159,11 @@ def test_times_of_another_law_are_nearly_met(family):
     assert 0.02 < np.median(off) < 0.1  # nor can it be exact
     held_out = [one.error for one in cost_model.cross_validate(family, points)]
     assert np.median(held_out) < 0.15
-    single, double = (
-        cost_model.fanout_regrets((family, points)),
-        cost_model.fanout_regrets((family, points), (family, points)),
-    )
-    assert [r.best for r in single] == [r.best for r in double]
-    assert len(single) == 4 * 3
-    for regret in single + double:
+    regrets = cost_model.fanout_regrets((family, points))
+    assert len(regrets) == 4 * 3
+    for regret in regrets:
         assert regret.predicted_regret < 0.15
-        assert regret.sixteen_regret >= 0
-        assert regret.printed_regret >= 0
+        assert min(regret.sixteen_regret, regret.printed_regret) >= 0
 
 
 def test_a_fit_wants_some_points_and_never_gives_a_negative_cost():
@@ -290,13 +237,6 @@ def test_unknown_caches_are_taken_for_ordinary_ones():
         unknown = cost_model.fit(dataclasses.replace(DRAW, caches=caches), points)
         for shape in [*SHAPES, (10**8, 32, 77)]:
             assert unknown.predict(*shape) == ordinary.predict(*shape) > 0, (caches, shape)
-
-
-def test_a_cache_is_no_smaller_than_the_one_before():
-    large_l2 = dataclasses.replace(DRAW, caches={"L1": 128 << 10, "L2": 64 << 20})  # as where there is no L3
-    assert large_l2.cache_bytes == (128 << 10, 64 << 20, 64 << 20)
-    counts = cost_model.features(Point(10**7, 16, 1, 1.0), large_l2)
-    assert counts[2] == counts[3] == 0  # 43 MB of levels: in L2, so nothing is beyond it
 
 
 def test_updates_of_a_batch_share_their_upper_groups():

@@ -9,7 +9,7 @@ import pytest
 from dse.__main__ import main
 from dse.answers.printer import say
 from dse.mapping.build import build
-from dse.mapping.question import ask, find_mapping, tables, with_values
+from dse.mapping.question import find_mapping, tables, with_values
 from dse.platforms import PlatformError, now
 from dse.platforms import load as load_platform
 from dse.platforms.platform import KINDS, DeviceKind
@@ -44,14 +44,6 @@ def csv(folder, *lines):
 
 def parts(own, platform=U200, workload=HOPPER, **fixed):
     return Times(platform, workload, None, None, fixed, own=own.at(workload.learner.batch))
-
-
-def with_devices(*devices, links=()):
-    return dataclasses.replace(U200, devices=(*U200.devices, *devices), links=(*U200.links, *links))
-
-
-def named(device, name, **changes):
-    return dataclasses.replace(U200.device(device), name=name, **changes)
 
 
 # Files
@@ -215,23 +207,6 @@ def test_batches_are_interpolated_and_one_alone_is_carried(tmp_path):
     assert step.high >= 400e-6
 
 
-def test_a_time_without_a_batch_is_of_the_questions_batch(tmp_path):
-    question = ask("u200", "hopper_ddpg", times=csv(tmp_path, PART, "learner,gpu,100"), free=["batch"])
-    larger = dataclasses.replace(HOPPER, learner=dataclasses.replace(HOPPER.learner, batch=1024))
-    tried = [question.parts(workload).learners.list(U200.device("gpu"))[0].step.value for workload in (HOPPER, larger)]
-    assert tried == [100e-6, pytest.approx(200e-6)]
-
-
-def test_threads_are_interpolated_and_beyond_less_sure(tmp_path):
-    own = csv(tmp_path, "part,device,threads,us,factor", "learner,cpu,1,8000,1.1", "learner,cpu,8,2000,1.1")
-    steps = {one.details["threads"]: one.step for one in parts(own).learners.list(U200.device("cpu"))}
-    assert list(steps) == list(range(1, 29))
-    assert [steps[count].source for count in (1, 3, 8, 9)] == ["measured", "interpolated", "measured", "modeled"]
-    assert 2000e-6 < steps[3].value < 8000e-6
-    assert steps[28].factor > steps[9].factor > steps[8].factor
-    assert steps[1].rests_on.id != steps[8].rests_on.id
-
-
 def test_a_tree_that_is_named_stands_beside_no_modeled_one(tmp_path):
     own = csv(tmp_path, "part,device,contestant,fanout,us", "sampling,cpu,numba,16,7")
     cpu = U200.device("cpu")
@@ -330,23 +305,7 @@ def test_a_typed_time_decides_and_what_is_not_used_is_told(tmp_path):
         assert f"mine.csv:{line}" in text and place in text
 
 
-def test_the_example_is_a_file_that_is_understood(tmp_path, capsys):
-    assert main(["times", "--example"]) == 0
-    path = write(tmp_path, capsys.readouterr().out, "example.csv")
-    entries = StatedTimes.read(path).entries
-    assert (len(entries), len({one.device for one in entries}), len({one.part for one in entries})) == (24, 6, 4)
-
-
 # Devices
-
-
-def test_a_time_of_one_of_equal_devices_holds_for_all(tmp_path):
-    platform = with_devices(named("gpu", "gpu1"), named("gpu", "gpu2"))
-    own = csv(tmp_path, "part,device,us", "learner,gpu1,100", "learner,gpu2,200")
-    known = parts(own, platform)
-    steps = {name: known.learners.list(platform.device(name))[0].step for name in ("gpu", "gpu1", "gpu2")}
-    assert {name: step.value for name, step in steps.items()} == {"gpu": 100e-6, "gpu1": 100e-6, "gpu2": 200e-6}
-    assert [step.rests_on.id for step in steps.values()] == ["T_train(gpu1)", "T_train(gpu1)", "T_train(gpu2)"]
 
 
 KEY = "d7dae63b89"

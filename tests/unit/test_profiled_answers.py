@@ -35,8 +35,9 @@ from dse.solver.problem import ProblemError
 from dse.times.cells import of_records
 from dse.times.curves import FlatThenLinear
 from dse.times.several import Terms
-from dse.times.whole import TimedRun, crowded, nearest, timed, what_of
-from impls.training import identity, load
+from dse.times.trees import trees
+from dse.times.whole import TimedRun, crowded, nearest, what_of
+from impls.training import load
 from impls.training.__main__ import _parser as training_parser
 from impls.training.options import set_up_answer, setup_of
 from tests.committed import RESULTS
@@ -59,15 +60,6 @@ def records(learners=BOTH, preset="quick"):
 def results(tmp_path_factory):
     """A folder of results of a machine that timed both implementations."""
     return folder(tmp_path_factory.mktemp("both"), records())
-
-
-@pytest.fixture(scope="module")
-def of_torch(tmp_path_factory):
-    """The same of a machine whose records name no implementation, as older ones."""
-    plain = [one for one in records(("torch",)) if "environments" not in one.options]
-    for one in plain:
-        one.options.pop("learner", None)
-    return folder(tmp_path_factory.mktemp("older"), plain)
 
 
 def answer(results, fix=None):
@@ -101,23 +93,6 @@ def test_rows_of_another_implementation_are_never_those_of_torch():
     }
 
 
-def test_records_without_a_name_are_of_torch():
-    found = records(("torch",))
-    plain = [alter(one, options={key: of for key, of in one.options.items() if key != "learner"}) for one in found]
-    told = of_records([*plain, *found], "made-up", CARTPOLE).time("learner step", 64)
-    assert told.value == pytest.approx(1e-3 + 64e-5)
-    assert re.search(r"pooled with \d+ earlier records", told.rests_on.description)
-
-
-def test_an_implementation_that_was_not_timed_is_offered(of_torch):
-    told = answer(of_torch)
-    assert by(told) == ("dense", "dense")
-    assert {one.estimate.source for one in told.parts if one.label["part"] in ("learner", "actors")} == {"modeled"}
-    assert [one.label["implementation"] for one in told.by_implementation()] == ["dense", "torch"]
-    torch = answer(of_torch, fix=dict.fromkeys(IMPLEMENTED, "torch"))
-    assert {one.estimate.source for one in torch.parts if one.label["part"] == "learner"} == {"measured"}
-
-
 # What is recommended
 
 
@@ -134,10 +109,10 @@ def test_learner_and_policy_may_be_of_two_implementations(results):
 # How a step is spent
 
 
-def test_the_shares_of_a_step_add_up_to_the_predicted_one(results, of_torch):
+def test_the_shares_of_a_step_add_up_to_the_predicted_one(results):
     parts = ["learner", "policy", "environment", "tree", "storage", "the rest"]
-    torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
-    for told in (answer(results), answer(of_torch, fix=torch), answer(results, fix={"policy_implementation": "torch"})):
+    for fix in ({}, dict.fromkeys(IMPLEMENTED, "torch"), {"policy_implementation": "torch"}):
+        told = answer(results, fix=fix)
         assert sum(one.more["seconds"] for one in told.shares) == pytest.approx(1 / told.hz)
         assert sum(one.more["share"] for one in told.shares) == pytest.approx(1)
         assert [one.label["of_a_step"] for one in told.shares] == parts
@@ -197,16 +172,6 @@ def test_what_was_not_timed_is_scaled_by_its_nearest(results, tmp_path):
         before, after = (answer(there, fix=asked) for there in (results, slow))
         assert before.hz / after.hz == pytest.approx(3)
         assert after.high / after.low > 1.5  # less sure than a loop that was timed
-
-
-def test_an_untimed_loop_takes_what_those_of_others_do(tmp_path):
-    hopper, own = world(load("hopper_ddpg")), [one for one in world(CARTPOLE) if one.contestant != "loop"]
-    fix = {"arrangement": "serial"}
-    alone, twice, more = (
-        answer(folder(tmp_path / str(times), [*own, *slower_loops(found, times)]), fix=fix)
-        for times, found in ((1, []), (2, hopper), (3, hopper))
-    )
-    assert alone.hz > twice.hz > more.hz
 
 
 # Environments at once
@@ -275,19 +240,6 @@ def measure_run(monkeypatch):
     return measure
 
 
-def test_a_profile_records_each_part_of_a_run_timed_whole(measure_run):
-    samples = {cell.op: [0.5] * WINDOWS for cell in CELLS[1]}
-    for answer, status in (
-        ({"samples": samples}, "ok"),
-        ({"failed": "it died"}, "failed"),
-        ({"skipped": "no"}, "skipped"),
-    ):
-        found = measure_run(**answer)
-        told = [(record.primitive, record.status, record.op) for record in found]
-        assert told == [(PRIMITIVE, status, cell.op) for cell in CELLS[1]]
-        assert {record.facts["profile"]["cells"] for record in found} == {TOTAL}
-
-
 def test_every_command_has_one_rate_for_a_loop(capsys, unfinished):
     both = ("learner_implementation=dense", "policy_implementation=dense")
     fix, implemented = ([word for one in every for word in ("--fix", one)] for every in ((*APART, *both), both))
@@ -337,6 +289,7 @@ def test_modeled_platforms_offer_the_preferred_learner(platform):
 HERE = RESULTS / "8fb834d50a" / "platform.toml"
 NOTHING = FlatThenLinear(0.0, 0.0)
 TERMS = Terms(64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, NOTHING, 1e-6, FlatThenLinear(0.0, 2e-6), False)
+THREE = Processes(3, 1, 40e-6, phases=1, vectors=1, costs=((1.1, 5e-6, 7e-6), (2.0, 50e-6, 9e-6)))
 LOCAL = {"learners": 2, "sync": "local", "period": 5, "banks": 2}
 
 
@@ -350,12 +303,23 @@ def test_as_many_learners_are_tried_as_cores_may_hold():
         assert {how.learners for how in combinations(question.parts())} == learners
 
 
+def test_learners_that_share_cores_wait_longer():
+    three = dataclasses.replace(THREE, phases=2, vectors=2)
+    part = 4e-6 + 42e-6 + 12e-6
+    assert three.step_seconds(TERMS, 2, None) == pytest.approx(1.1 * part + 14e-6 + 4 * 5e-6 + 1e-6 + 4e-6)
+    assert three.step_seconds(TERMS, 2, 10) == pytest.approx(1.1 * part + 14e-6 + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
+    two = dataclasses.replace(three, cores=2)
+    assert two.is_crowded(2)
+    assert two.step_seconds(TERMS, 2, 10) == pytest.approx(2 * part + 40e-6 + 18e-6 + (4 * 50e-6 + 3e-6) / 10)
+    assert three.step_seconds(TERMS, 1, 10) == pytest.approx(94e-6)
+    assert dataclasses.replace(two, actors=0).step_seconds(TERMS, 2, 10) == three.step_seconds(TERMS, 2, 10)
+
+
 def test_learners_of_whole_steps_wait_for_the_lock_alone():
-    three = Processes(3, 1, 40e-6, phases=1, vectors=1, costs=((1.1, 5e-6, 7e-6), (2.0, 50e-6, 9e-6)))
     single, passes = 94e-6, 74e-6
-    assert three.step_seconds(TERMS, 2, None, "hogwild") == pytest.approx(1.1 * single / 2 + 7e-6)
-    assert three.step_seconds(TERMS, 2, None, "lock") == pytest.approx(1.1 * passes + 7e-6)
-    two = dataclasses.replace(three, cores=2)  # do the work of both, and the actor's
+    assert THREE.step_seconds(TERMS, 2, None, "hogwild") == pytest.approx(1.1 * single / 2 + 7e-6)
+    assert THREE.step_seconds(TERMS, 2, None, "lock") == pytest.approx(1.1 * passes + 7e-6)
+    two = dataclasses.replace(THREE, cores=2)  # do the work of both, and the actor's
     assert two.step_seconds(TERMS, 2, None, "hogwild") == pytest.approx(2.0 * (single + 40e-6) / 2 + 9e-6)
     assert two.step_seconds(TERMS, 1, None, "hogwild") == pytest.approx(single)
 
@@ -398,10 +362,8 @@ def test_runs_that_were_timed_replace_the_prediction(tmp_path):
     assert "apart, 1 actor, dense, 2 learners" in [one.name for one in deciding.contenders(question)]
 
 
-LEARNER, TURN, KEEPER = 4e-4, 1e-4, 5e-5
+LEARNER, TURN = 4e-4, 1e-4
 SLOWER = 1.25
-HAND_OVER = 2e-5
-TOGETHER = {"synchronous": 2.5, "lock": 1.6, "hogwild": 1.7, "local": 1.8}  # of a step of one, by two learners
 
 
 def made(**changes):
@@ -411,41 +373,6 @@ def made(**changes):
 
 
 RUN = made()
-
-
-def run_seconds(cell):
-    """Made-up seconds of a cell of a run: both sides a quarter slower beside each other, and a hand-over."""
-    options = cell.options
-    learner = LEARNER * (2 if options["learner"] == "torch" else 1)
-    turn, processes = TURN * options["environments"] ** 0.5, 2 + (options["arrangement"] == "pipelined")
-    slower = SLOWER if options["actors"] + processes - 1 <= 2 else 1.6
-    keeper = KEEPER if options["arrangement"] == "pipelined" else 0.0
-    run = made(learner=learner, turn=turn, beside=(learner * slower, turn * slower), keeper=keeper)
-    run = dataclasses.replace(run, actors=options["actors"], environments=options["environments"])
-    crowd = run.actors if options["actors"] + processes - 1 > 2 else 0
-    kept = max(run.sides(learner, turn / run.environments / run.actors, keeper, crowd)) + HAND_OVER
-    kept *= TOGETHER[options["sync"]] if options["learners"] > 1 else 1
-    return {
-        "rate": kept if options["ratio"] == "kept" else learner * slower,
-        "learner step": learner,
-        "actor turn": turn,
-        "keeper step": KEEPER,
-        "actor period": turn * slower,
-        "learner alone": learner,
-        "actor alone": turn,
-    }[cell.op]
-
-
-def beside_records():
-    cells_of = cells.groups(CARTPOLE, PRESETS["quick"], 2, ["torch", "dense"])
-    for cell in (cell for group in cells_of for cell in group):
-        timing = Timing(tuple(run_seconds(cell) * one for one in NOISE), 1)
-        yield stamp(cells.PRIMITIVE).timed(cell, timing, utc="2030-01-01T00:00:00+00:00")
-
-
-@pytest.fixture(scope="module")
-def beside(tmp_path_factory):
-    return folder(tmp_path_factory.mktemp("beside"), [*records(), *beside_records()])
 
 
 # The law
@@ -484,30 +411,7 @@ def test_a_run_stands_for_its_like_and_less_surely_others():
     assert [crowded("apart", count, 3) for count in (1, 2, 3)] == [False, False, True]
 
 
-def test_the_latest_record_of_a_run_counts():
-    known = [*beside_records()]
-    first = timed(known, identity(CARTPOLE))
-    assert len(first) == 7
-    later = [
-        dataclasses.replace(one, median_seconds=9e-4, utc="2031-01-01T00:00:00+00:00")
-        for one in known
-        if one.op == "learner alone"
-    ]
-    assert {one.learner for one in timed([*known, *later], identity(CARTPOLE))} == {9e-4}
-    assert timed([one for one in known if one.op != "actor alone"], identity(CARTPOLE)) == ()
-    assert timed(known, "another") == ()
-
-
 # Answers
-
-
-def test_a_run_like_one_that_was_timed_takes_what_that_took(beside):
-    kept = max(RUN.sides(LEARNER, TURN, 0.0, 0)) + HAND_OVER
-    told = answer(beside, dict.fromkeys(IMPLEMENTED, "dense") | {"arrangement": "apart"})
-    assert 1 / told.hz == pytest.approx(kept, rel=1e-3)
-    assert told.low < told.hz < told.high
-    alone = answer(beside, dict.fromkeys(IMPLEMENTED, "torch") | {"arrangement": "apart"})
-    assert alone.hz < 0.7 * told.hz
 
 
 def tree_records():
@@ -532,22 +436,18 @@ def tree_records():
 
 
 def test_an_answer_runs_whatever_the_fastest_tree_is(tmp_path):
-    for name, found in (("alone", []), ("beside", [*beside_records()])):
-        (tmp_path / name).mkdir()
-        there = folder(tmp_path / name, [*records(), *found, *tree_records()])
-        for arrangement in (None, "serial", "apart"):
-            told = answer(there, ({"arrangement": arrangement} if arrangement else {}))
-            (tree,) = (part.more["details"] for part in told.parts if part.label["part"] == "sampling")
-            assert why_not_run(told) is None
-            assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
-        with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
-            answer(there, {"arrangement": "serial", "threads": 2})
+    there = folder(tmp_path, [*records(), *tree_records()])
+    for arrangement in (None, "serial", "apart"):
+        told = answer(there, ({"arrangement": arrangement} if arrangement else {}))
+        (tree,) = (part.more["details"] for part in told.parts if part.label["part"] == "sampling")
+        assert why_not_run(told) is None
+        assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
+    with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
+        answer(there, {"arrangement": "serial", "threads": 2})
 
 
-def test_a_tree_with_options_of_its_own_cannot_be_shared(beside):
-    from dse.times.trees import trees  # noqa: PLC0415
-
-    parts = ask(beside / PLATFORM, "cartpole_dqn", results=beside).parts()
+def test_a_tree_with_options_of_its_own_cannot_be_shared(results):
+    parts = ask(results / PLATFORM, "cartpole_dqn", results=results).parts()
     (tree,) = [one for one in trees(parts, parts.cpu) if can_run(one)][:1]
     assert not can_run(dataclasses.replace(tree, details={**tree.details, "options": {"layout": "plain"}}))
     assert not can_run(dataclasses.replace(tree, threads=2), "serial")

@@ -27,15 +27,13 @@ class Clock:
         return run
 
 
-def races_on(monkeypatch):
-    """A clock that races read, for fixtures."""
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that races read."""
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module, "random", random.Random(2))
     return clock
-
-
-clock = pytest.fixture(races_on)
 
 
 def _interrupted_after(most, clock):
@@ -79,15 +77,6 @@ def test_of_equally_fast_ones_the_first_is_taken(clock):
     assert slow.seconds[1] < 1.2e-3 < slow.seconds[2]
 
 
-def test_what_time_does_not_decide_stays_undecided(clock):
-    result = race({"one": clock.call(1e-3, 0.3), "other": clock.call(1e-3, 0.3)}, seconds=0.1)
-    assert result.ending == "out of time"
-    assert sorted(statuses(result).values()) == ["fastest", "undecided"]
-    assert 0.1 <= result.seconds < 0.12
-    noisy = {str(name): lambda: clock.call(1e-3, 0.3) for name in range(2)}
-    assert waves(noisy | {"last": lambda: clock.call(1e-2)}, seconds=0.2).ending == "out of time"
-
-
 def test_what_raises_has_failed_and_the_others_race_on(clock):
     works, calls = clock.call(1e-3), itertools.count()
 
@@ -127,9 +116,6 @@ def test_waves_keep_to_the_memory_and_find_the_fastest(clock):
 
 
 def test_an_interrupt_gives_the_answer_so_far(clock):
-    result = race({"slow": clock.call(2e-3), "fast": _interrupted_after(30, clock)}, seconds=60, zone=0)
-    assert result.ending in ("interrupted", "decided")
-    assert result.standings[0].name == "fast"
     with pytest.raises(KeyboardInterrupt):
         race({"slow": clock.call(2e-3), "fast": _interrupted_after(2, clock)})
 
@@ -199,22 +185,6 @@ def test_memory_is_written_before_each_call_untimed(clock, monkeypatch):
     assert result.seconds < 1.1
 
 
-def test_blocks_have_equally_many_calls_of_each(clock):
-    counts = {"fast": 0, "slow": 0}
-
-    def call(name, seconds):
-        def run():
-            counts[name] += 1
-            clock.now += seconds
-
-        return run
-
-    result = race({"fast": call("fast", 1e-5), "slow": call("slow", 3e-5)}, block_seconds=1e-3, warm_seconds=2e-3)
-    assert counts["fast"] == counts["slow"]
-    rounds = len(result.blocks["fast"])
-    assert 290 * rounds < counts["fast"] - module.TRIALS <= 300 * rounds
-
-
 def test_arguments_are_read_before_a_call_is_timed(clock):
     """Who comes first in a round waits for arguments that nobody has read."""
     read = set()
@@ -258,18 +228,6 @@ def test_without_block_seconds_a_call_tells_its_seconds(clock):
     assert (ended, calls["slow"]) == (["broken", "slow"], 2 + len(result.blocks["slow"]))
 
 
-def test_leaving_a_race_ends_the_candidate(clock):
-    ended = []
-
-    def candidate(name, seconds):
-        make = (lambda: clock.call(seconds)) if seconds else (lambda: 1 / 0)
-        return Candidate(name, make, 10.0, lambda: ended.append(name))
-
-    times = {"slow": 1.2e-3, "fast": 1e-3, "unmade": 0, "hopeless": 9e-3, "late": 1.1e-3}
-    race([candidate(*one) for one in times.items()], memory_bytes=30, seconds=60)
-    assert sorted(ended) == ["hopeless", "late", "slow", "unmade"]
-
-
 def test_a_block_is_timed_with_its_own_caches(clock):
     ran = []
 
@@ -279,17 +237,6 @@ def test_a_block_is_timed_with_its_own_caches(clock):
 
     result = race({name: (lambda name=name: call(name)) for name in ("one", "other")}, seconds=0.5)
     assert result.standings[0].seconds == pytest.approx((1e-4,) * 3)
-
-
-def test_of_a_disturbed_race_rounds_tell_the_leader(clock):
-    """Each block is disturbed or not, by a factor of ten, so that medians of times tell nothing."""
-    took = {"fast": 1e-3, "slow": 1.05e-3}
-
-    def call(name):
-        clock.now += took[name] * (10 if int(clock.now * 40) % 2 else 1)
-
-    result = race({name: (lambda name=name: call(name)) for name in ("slow", "fast")}, seconds=5)
-    assert result.standings[0].name == "fast"
 
 
 def test_the_zone_the_hopeless_and_what_no_memory_holds(clock):
@@ -357,3 +304,25 @@ def test_a_round_that_is_interrupted_does_not_count(clock):
     result = race(calls, zone=0)
     assert result.ending == "interrupted"
     assert len({len(blocks) for blocks in result.blocks.values()}) == 1
+
+
+# The error that a race states
+
+
+def test_twins_are_rarely_separated(clock):
+    apart = 0
+    for _ in range(400):
+        result = race({"one": clock.call(1e-3), "twin": clock.call(1e-3)}, seconds=0.5, zone=0, error=0.05)
+        apart += "slower" in statuses(result).values()
+    assert apart <= 28
+
+
+def test_the_fastest_is_lost_in_few_races_of_many_under_load(clock):
+    clock.load = lambda now: 1.0 + 9.0 * (now % 0.07 > 0.035)
+    lost = 0
+    for _ in range(60):
+        times = {str(one): 1e-3 * (1 + 0.03 * one) for one in range(6)}
+        result = race({name: clock.call(seconds) for name, seconds in times.items()}, seconds=9)
+        lost += statuses(result)["0"] == "slower"
+        assert result.ending == "decided"
+    assert lost <= 3

@@ -16,7 +16,7 @@ from dse import platforms, race_trees
 from dse.platforms.files import RESULTS
 from dse.race_trees import find_tree
 from dse.records import read_file
-from dse.times.tree_times import Configuration, Question
+from dse.times.tree_times import Configuration
 from impls import files
 from reports import __main__ as reports
 from tests.unit.test_race import Clock
@@ -74,12 +74,6 @@ def test_every_candidate_is_raced_and_the_fastest_chosen(tmp_path, clock):
     assert raced == {("flat", 16, ()), *(("numba", k, way) for k in (8, 16) for way in ways)}
 
 
-def test_what_drifts_is_not_raced_where_it_is_hopeless(tmp_path, clock):
-    clock.step = lambda chosen: 1e-3 if chosen.fanout == 16 or DELTA[0] in chosen.options else 9e-3
-    ask(tmp_path)
-    assert {one.fanout for one in clock.made if DELTA[0] in one.options} == {16}
-
-
 @pytest.mark.parametrize("gain", [1.001, 1.3])
 def test_what_drifts_is_told_where_faster_and_chosen_if_asked(tmp_path, clock, gain):
     def step(chosen):
@@ -105,20 +99,6 @@ def test_atomic_additions_are_raced_and_are_no_choice(tmp_path, clock):
     assert race_trees.ATOMIC in race_trees.configuration_of(given.race["faster"]).options
 
 
-@pytest.mark.parametrize("speedups", [(1.2, 1.06, 0.9), (1.2, 1.02, 1.01)], ids=["may be slower", "within the zone"])
-def test_what_drifts_is_not_told_where_it_may_be_no_faster(tmp_path, clock, monkeypatch, speedups):
-    def stepper(tree):
-        def call(*_):
-            round_ = next(calls) // 3
-            clock.now += 1e-3 / (speedups[round_ % 3] if DELTA[0] in tree.options else 1.0)
-
-        calls = itertools.count()
-        return call
-
-    monkeypatch.setattr(race_trees, "_stepper", stepper)
-    assert "faster" not in ask(tmp_path).race
-
-
 def test_a_race_has_the_asked_seconds_threads_and_caches(tmp_path, clock, monkeypatch):
     asked = []
 
@@ -134,14 +114,6 @@ def test_a_race_has_the_asked_seconds_threads_and_caches(tmp_path, clock, monkey
     assert [ask(tmp_path, cold=cold, allow_drift=True).race["limit"] for cold in (False, True)] == [5.0, 15.0]
     (_, one, none), (_, several, written) = asked
     assert (none, written, several) == (0, 64, 8 * one)
-
-
-def test_of_equally_fast_ones_the_default_is_chosen(tmp_path, clock):
-    clock.step = lambda chosen: 1e-3
-    given = ask(tmp_path, seconds=60)
-    assert given.choice.configuration == Configuration("numba", 16, 1)
-    assert Configuration("numba", 8, 1) in [tie.configuration for tie in given.ties]
-    assert given.runner_up.configuration.contestant == "flat"
 
 
 def test_a_kept_race_answers_until_question_or_code_changes(tmp_path, clock, monkeypatch):
@@ -337,33 +309,6 @@ def test_parts_that_differ_widen_the_interval(tmp_path, clock, monkeypatch):
     assert given.choice.time.high / given.choice.time.low > 1.9 > calm.time.high / calm.time.low
     (note,) = [note for note in given.notes if note.kind == "race_was_disturbed"]
     assert note.values["busy_share"] == pytest.approx(0.4, abs=0.005)
-
-
-def test_the_interval_holds_for_rows_of_larger_arrays(tmp_path, clock, monkeypatch):
-    def take(tree, steps, is_cold, is_row):
-        seconds = (1.4 if is_row else 1.0) * clock.step(tree) * len(steps)
-        clock.now += seconds
-        return seconds
-
-    monkeypatch.setattr(race_trees, "_take", take)
-    choice = ask(tmp_path).choice
-    assert choice.seconds == pytest.approx(1e-3, rel=1e-3)
-    assert choice.time.low > 0.8e-3
-    assert 1.4e-3 < choice.time.high < 1.5e-3
-
-
-def test_a_program_has_arguments_of_its_own():
-    steps = race_trees._program(Question(100, 3, updates_per_sample=2.0, inserts=1))
-    arrays = [array for uniforms, errors, _ in steps for array in (uniforms, *errors)]
-    assert all(array.base is None for array in arrays)
-    assert sum(array.nbytes + 112 for array in arrays) > race_trees.POOL_BYTES / 3
-    tree = impls.make("numpy", 100)
-    tree.update(np.arange(100), 0.0)
-    tree.update([7], 1.0)
-    (uniforms, errors, (slot,)) = steps[5]
-    assert (uniforms.dtype, [each.dtype for each in errors], slot.tolist()) == (np.float64, [np.float32] * 2, [5])
-    assert race_trees._take(tree, [(uniforms, errors, [slot])], False, False) > 0
-    assert (tree.get(7), tree.get(5)) == (errors[-1][-1], 1.0)
 
 
 def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys, monkeypatch):

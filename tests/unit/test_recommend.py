@@ -276,17 +276,6 @@ def told(capsys, *asked):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("gain", "threads"), [(1.1, (1, 2)), (9.0, (2, 1))])
-def test_of_tied_trees_the_default_is_taken(tmp_path, capsys, gain, threads):
-    """A choice with 2 threads, hardly faster than 1: where the noise hides it, nobody is told to use it."""
-    one = [r for r in DEFAULT if r.fanout == 16]
-    folder = write(tmp_path, [*one, *(taking(r.seconds / gain, r, threads=2) for r in one)])
-    answer = told(capsys, *words(folder, 8192))
-    assert (answer["choice"]["threads"], answer["others"][0]["threads"]) == threads
-    assert ("threads=2" in answer["paste"][0]) == (threads[0] == 2)
-    assert answer["others"][0]["pace"] == pytest.approx(gain if threads[0] == 1 else 1 / gain)
-
-
 def test_an_unchecked_tree_is_chosen_only_where_asked_for(tmp_path, capsys):
     checked = [r for r in DEFAULT if r.fanout == 16]
     write(tmp_path, [*checked, *(taking(r.seconds / 5, r, options={"validate": False}) for r in checked)])
@@ -413,22 +402,6 @@ def test_configurations_that_run_the_same_code_are_one(contestant, shape, plain)
     assert groups([case, other]) == [[other]]
 
 
-def test_of_equal_configurations_the_plainest_is_ranked():
-    assert {one.options for one in ranked(4096)} == {(), (("layout", "plain"),)}
-    assert [one.options for one in ranked(10)] == [()]
-    threaded = [record for record in records() if record.contestant == "numba"]
-    for batch in (512, 8_192):
-        used = {one.threads for one in Table(threaded).configurations(Question(30_000, batch, threads=2))}
-        assert used == ({1} if batch == 512 else {1, 2})
-
-
-def ranked(capacity):
-    """The configurations at N, of trees that are told apart by options alone."""
-    every = ({}, {"layout": "prefix"}, {"aligned": True}, {"layout": "plain"}, {"validate": True})
-    found = [measurement(op=op, options=options) for op in ("draw", "update") for options in every]
-    return Table(found).configurations(Question(capacity, 32))
-
-
 def test_no_more_threads_than_the_process_may_use(tmp_path, monkeypatch):
     write(tmp_path, records())
     monkeypatch.setattr("dse.race_trees.count_allowed", lambda: 1)
@@ -437,13 +410,6 @@ def test_no_more_threads_than_the_process_may_use(tmp_path, monkeypatch):
         answered = find_tree(1_000_000, 8_192, results=tmp_path, machine="here")
         assert (answered.question.threads, answered.choice.configuration.threads) == (expected, expected)
         assert find_tree(1_000_000, 8_192, threads=2, results=tmp_path, machine="here").question.threads == 2
-
-
-def test_other_leaves_are_compared_with_the_default_too():
-    wide = [taking(1.3 * r.seconds, r, dtype="float64") for r in DEFAULT if r.batch == 512]
-    table = Table([*DEFAULT, *wide])
-    double, single = (table.step(SIXTEEN, Question(1_000_000, 3, dtype=dtype)) for dtype in ("float64", "float32"))
-    assert double.seconds == pytest.approx(1.3 * single.seconds, rel=0.05)
 
 
 def test_a_contestant_without_any_time_says_why(tmp_path):

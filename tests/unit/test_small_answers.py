@@ -12,7 +12,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.estimate import Estimate, Evidence
-from dse.mapping.learners import Processes, calibrate
+from dse.mapping.learners import calibrate
 from dse.mapping.processes import one_thread
 from dse.mapping.question import ask, find_mapping
 from dse.mapping.what_if import with_changes
@@ -20,22 +20,17 @@ from dse.mapping.why_not import SHARE, knee
 from dse.platforms import load
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
-from dse.times.curves import FlatThenLinear
-from dse.times.several import Terms, single_seconds, spo_seconds
+from dse.times.several import single_seconds, spo_seconds
 from dse.tuning import depth
 from dse.tuning import samplers as tuning_samplers
 from dse.tuning.cores import EQUAL, RateCurve, platform_curves, split_cores
-from dse.tuning.depth import (
-    answer_depth,
-    depth_enough,
-)
+from dse.tuning.depth import answer_depth, depth_enough
 from dse.tuning.learners import learner_scaling
-from dse.tuning.samplers import answer_samplers, fixed_designs, replay
+from dse.tuning.samplers import fixed_designs, replay
 from tests.committed import RESULTS
 from tests.made import make_record
 
 EVEN = {x: 100.0 * x for x in range(1, 8)}
-TIMES = {"sampling": 1e-3, "there": 3e-4, "training": 2e-3, "back": 3e-4, "updating": 5e-4}
 BATCHES = [1 << power for power in range(5, 17)]
 
 
@@ -53,11 +48,6 @@ def split(rates, off=0.0, source="measured", cores=8):
     """The split of cores between two sides that have the same rates."""
     estimates = {x: Estimate(hz, (1 - off) * hz, (1 + off) * hz, Evidence("f", source)) for x, hz in rates.items()}
     return split_cores(*(RateCurve(name, estimates) for name in ("f_a", "f_l")), 1, cores)
-
-
-def test_turns_are_told_apart_where_they_are_faster():
-    for rates, says in ((EVEN, "other_turns"), ({1: 100.0, 2: 250.0}, "turns_are_faster")):
-        assert [row.says for row in split(rates, cores=2).others] == [says]
 
 
 def test_ties_are_within_a_percent_or_measured_intervals():
@@ -96,21 +86,6 @@ def short(monkeypatch):
     monkeypatch.setattr(depth, "STEPS", 400)
 
 
-def test_ones_own_times_have_a_depth_rates_and_losses(capsys, short):
-    given, notes = told(capsys, "depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300")
-    choice, parts, points = given["choice"], given["rows"][:5], given["rows"][5:]
-    assert (choice["depth"], choice["upper_bound"]) == (2, True)
-    assert (choice["value"], choice["round_seconds"]) == pytest.approx((500.0, 4.1e-3))
-    assert {row["part"]: row["value"] for row in parts} == TIMES
-    assert (notes["busiest_engine"]["engine"], notes["busiest_engine"]["seconds"]) == ("learner", 2e-3)
-    assert notes["loss_of_none_ahead"]["loss"] == pytest.approx(1 - 1 / 4.1 / 0.5)
-    assert points[2]["bound_hz"] == pytest.approx(2 / 4.1e-3)  # one ahead
-    assert points[2]["loss"] == pytest.approx(1 - 2 / 4.1 / 0.5, rel=0.01)
-    exact, vary = notes["enough_if_exact"], notes["enough"]
-    assert (exact["cv"], exact["depth"], vary["cv"]) == (0.0, 1, 1.0)
-    assert all(row["value"] <= row["bound_hz"] * (1 + 1e-6) for row in points if not row["cv"])
-
-
 def test_the_range_of_depths_is_that_of_all_times_between(short):
     rng = np.random.default_rng(3)
     for _ in range(15):
@@ -137,22 +112,8 @@ def test_the_range_of_depths_is_that_of_all_times_between(short):
 QUICK_GPU = with_changes(load("u200"), {"gpu.launch_us": 1})
 
 
-@pytest.fixture(scope="module")
-def many_cores():
-    """The rates on half of 28 cores, beside a GPU that is quick to launch, and the answer by them."""
-    question = ask(QUICK_GPU, "hopper_ddpg")
-    rates = replay(question, cpu_percent=50.0)
-    return rates, answer_samplers(question, rates)
-
-
-def values_of(answer, kind, search=None):
-    """The values of the notes of a kind, of a search if one is given."""
-    notes = [note.values for note in answer.notes if note.kind == kind]
-    return [values for values in notes if search is None or values["search"] == search]
-
-
-def test_a_pairs_rates_are_those_of_both_fixed(many_cores):
-    rates, _ = many_cores
+def test_a_pairs_rates_are_those_of_both_fixed():
+    rates = replay(ask(QUICK_GPU, "hopper_ddpg"), cpu_percent=50.0)  # beside a GPU that is quick to launch
     asked = {"exclude": fixed_designs(load("u200")), "epsilon": 0.0}
     for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
         fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
@@ -163,33 +124,6 @@ def test_a_pairs_rates_are_those_of_both_fixed(many_cores):
         assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.choice.more["actor_hz"])
         assert apart.choice.more["actor_hz"] == pytest.approx(pipelined.choice.more["actor_hz"])
         assert rates.frames_hz(samplers, batch) == pytest.approx(batch * max(apart.value, pipelined.value))
-
-
-def test_searching_apart_keeps_caps_and_loses_what_is_told(many_cores):
-    rates, answer = many_cores
-    every = {pair: rates.records_hz(*pair) for pair in rates.looks}
-    best, pair, *printed = (tuple(row.label.values())[:2] for row in answer.others)
-    assert printed == [(16, 8192), (16, 16_384), (4, 2048)]  # by [Hou2023]
-    (found,) = values_of(answer, "search_found", "samplers")
-    assert (found["best"], found["values"]) == (pair[0], 13)  # and a core for the learner: 14 of 28
-    assert found["looks"] == sum(row.label["search"] == "samplers" for row in answer.rows) <= 13 / 2
-    assert best == min(every, key=lambda pair: (-every[pair], pair))
-    (apart,) = values_of(answer, "searching_apart")
-    assert apart.pop("loss") == pytest.approx(loss := 1 - every[pair] / max(every.values()))
-    assert (apart, loss >= 0) == ({"samplers": pair[0], "batch": pair[1], "pairs": len(every)}, True)
-    for kind, search in (("over_processor", "samplers"), ("still_rising", "samplers"), ("design_is_fixed", None)):
-        assert values_of(answer, kind, search)
-
-
-def test_the_choice_is_the_knee_with_few_samplers(many_cores):
-    """It was the largest batch tried, with as many samplers as there are cores."""
-    rates, answer = many_cores
-    samplers, batch, _ = answer.choice.label.values()
-    every = {b: max(rates.records_hz(x, b) for x in rates.samplers) for b in rates.batches}
-    assert batch == min(b for b in every if every[b] >= SHARE * max(every.values()))
-    assert batch < answer.others[0].label["batch"] == max(rates.batches)
-    enough = [x for x in rates.samplers if rates.records_hz(x, batch) >= 0.99 * every[batch]]
-    assert samplers == min(enough) < answer.others[1].label["samplers"]
 
 
 @pytest.mark.parametrize("machine", ["8fb834d50a", "d7dae63b89"])
@@ -220,22 +154,6 @@ def test_cores_learners_and_adapt_ask_of_one_implementation(monkeypatch):
         assert platform_curves(question.parts(), 2)[1].rates[1].value == pytest.approx(1 / alone.value)
         with pytest.raises(ProblemError, match=f"^{by}$"):
             replay(question)
-
-
-def test_learners_that_share_cores_wait_longer():
-    terms = Terms(
-        64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, FlatThenLinear(0.0, 0.0), 1e-6, FlatThenLinear(0.0, 2e-6), False
-    )
-    costs = (1.1, 5e-6, 7e-6), (2.0, 50e-6, 9e-6)
-    three = Processes(3, 1, 40e-6, phases=2, vectors=2, costs=costs)
-    part = 4e-6 + 42e-6 + 12e-6
-    assert three.step_seconds(terms, 2, None) == pytest.approx(1.1 * part + 14e-6 + 4 * 5e-6 + 1e-6 + 4e-6)
-    assert three.step_seconds(terms, 2, 10) == pytest.approx(1.1 * part + 14e-6 + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
-    two = dataclasses.replace(three, cores=2)
-    assert two.is_crowded(2)
-    assert two.step_seconds(terms, 2, 10) == pytest.approx(2 * part + 40e-6 + 18e-6 + (4 * 50e-6 + 3e-6) / 10)
-    assert three.step_seconds(terms, 1, 10) == pytest.approx(94e-6)
-    assert dataclasses.replace(two, actors=0).step_seconds(terms, 2, 10) == three.step_seconds(terms, 2, 10)
 
 
 def test_learners_timed_alone_tell_costs_for_any_network():
@@ -298,16 +216,6 @@ def test_the_share_itself_is_enough_and_nothing_is_not():
         found = knee([1, 2], {1: share, 2: 1.0}.__getitem__)
         assert found.batch == (1 if share >= SHARE else None)
     assert knee(BATCHES, lambda batch: 0.0).batch is None
-
-
-def test_any_table_gets_a_batch_that_pays_among_those_tried():
-    rng = np.random.default_rng(2)
-    for _ in range(200):
-        rates = dict(zip(BATCHES, rng.uniform(0, 1, len(BATCHES)), strict=True))
-        found = knee(BATCHES, rates.__getitem__)
-        least = SHARE * max(found.rates.values())
-        near = [batch for batch, rate in sorted(found.rates.items()) if rate >= least]
-        assert found.batch == (near[0] if near[0] < found.largest else None)
 
 
 def test_a_design_that_streams_its_weights_is_told(capsys):

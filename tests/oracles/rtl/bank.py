@@ -22,7 +22,7 @@ class Bank(wiring.Component):
     old one, as in a block RAM that reads first, and in an UltraRAM whose port B writes.
     """
 
-    def __init__(self, design: Design, tag_bits: int = 0, forwarding: bool = True) -> None:
+    def __init__(self, design: Design, tag_bits: int = 0) -> None:
         super().__init__(
             {
                 "sample": In(sample_layout(design, design.levels, tag_bits)),
@@ -36,7 +36,7 @@ class Bank(wiring.Component):
             }
         )
         self.sampler = Sampler(design, tag_bits)
-        self.updater = Updater(design, tag_bits, forwarding)
+        self.updater = Updater(design, tag_bits)
         self.words, self.ports = words(design), design.ports
         self.memories = [
             memory.Memory(shape=row_layout(design, level), depth=rows(design, level), init=[])

@@ -5,6 +5,7 @@ python -m tests.oracles.rtl.fit
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,32 @@ COEFFICIENTS = ROOT / "impls" / "fpga" / "coefficients.py"
 HEAD = '"""Look-up tables a unit of each term of ``resources.py``, by ``python -m tests.oracles.rtl.fit``."""\n\n'
 
 
+@dataclass(frozen=True)
+class Point:
+    """A ``part`` of a design, for batches of up to ``batch``; ``held_out`` points test the fit and are not in it."""
+
+    part: str
+    design: Design
+    batch: int = 1024
+    uram: bool = False
+    held_out: bool = False
+
+    @property
+    def tag_bits(self) -> int:
+        """Bits that number the samples of a batch."""
+        return (self.batch - 1).bit_length()
+
+
 def records() -> list[dict[str, Any]]:
-    """Records of all points that were synthesized."""
+    """Records of all points, with the counts of those that were synthesized."""
     read: list[dict[str, Any]] = json.loads(RECORDS.read_text())
     return read
+
+
+POINTS = tuple(
+    Point(one["part"], Design(**one["design"]), one["batch"], one["uram"], one["held_out"]) for one in records()
+)
+"""What is synthesized: one more is a record of these fields alone, until ``synthesis`` adds its counts."""
 
 
 def part_of(record: Mapping[str, Any]) -> Part:

