@@ -68,10 +68,6 @@ class Fake(gymnasium.Env):
         terminated = over and not self._truncated if flag is False else flag
         return observation, reward, terminated, over and self._truncated, {}
 
-    def close(self):
-        if self._fault == "close raises":
-            raise RuntimeError("the door is stuck")
-
 
 class SlowCart(CartPoleEnv):
     """A CartPole whose step also sleeps, as a simulator that runs on a core of its own."""
@@ -135,7 +131,7 @@ for fault in (
     gymnasium.register(f"{name}Carts-v0", made, **options)
 for fault in (
     "fine", "reset raises", "raises", "nan", "shape", "nan reward", "text reward", "restless", "same array", "ragged",
-    "text", "object", "complex", "huge", "huge reward", "vast reward", "flags", "no flag", "reset text", "close raises",
+    "text", "object", "complex", "huge", "huge reward", "vast reward", "flags", "no flag", "reset text",
 ):  # fmt: skip
     name = "".join(word.title() for word in fault.split())
     gymnasium.register(f"{name}-v0", Fake, kwargs={"fault": fault})

@@ -1,14 +1,25 @@
 """Tiny workloads and batches for tests of learning, and passes in NumPy float64 and states to hold learners to."""
 
+import contextlib
 import copy
 import dataclasses
 
 import numpy as np
+import pytest
 from numpy.testing import assert_equal
 
-from impls.training import load
+from impls.training import TrainingError, load
 
 ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
+
+
+@contextlib.contextmanager
+def refused(facts):
+    """See that what follows raises TrainingError, in one line that has these facts."""
+    with pytest.raises(TrainingError) as caught:
+        yield
+    said = str(caught.value)
+    assert ([fact for fact in facts.split() if fact not in said], said.count("\n")) == ([], 0), said
 
 
 def change(base, **changes):

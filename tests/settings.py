@@ -27,6 +27,8 @@ from unittest import mock
 from impls.training import __main__ as command
 from impls.training import learners, path_of
 from impls.training import run as runs
+from impls.training.algorithm import ALGORITHMS
+from impls.training.settings import template
 
 FILE = Path(__file__).with_name("data") / "kept" / "settings.json"
 DRAWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -100,8 +102,9 @@ def list_choices(part):
 
 @cache
 def read_keys(workload):
-    """Read the keys of a shipped workload, each by its table and name, with its value as a file states it."""
-    tables = tomllib.loads(path_of(workload).read_text("utf-8"))
+    """Read the keys of a shipped workload, or of a template, each by its table and name, with its value as stated."""
+    text = template(algorithm=workload) if workload in ALGORITHMS else path_of(workload).read_text("utf-8")
+    tables = tomllib.loads(text)
     pairs = ((name, table if isinstance(table, dict) else {"": table}) for name, table in tables.items())
     return {f"{name}.{key}".rstrip("."): json.dumps(value) for name, table in pairs for key, value in table.items()}
 

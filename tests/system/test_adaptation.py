@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -239,17 +240,6 @@ def test_a_resumed_run_keeps_its_pair_or_its_search(tmp_path):
             adapted(tmp_path, "--resume")
 
 
-def test_a_resumed_run_without_adapt_is_told_to_add_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    folder = "runs/cartpole_dqn/adapt-seed0"
-    given = "train cartpole_dqn --contestant numpy --test-episodes 0 --steps".split()
-    assert main([*given, "1001", "--out", folder]) == 0
-    (tmp_path / folder / "adaptation.csv").touch()
-    for out in ([], ["--out", folder]):
-        assert main([*given, "1100", "--batch", "32", "--resume", *out]) == 2
-        assert "--adapt" in capsys.readouterr().err
-
-
 def test_no_batch_is_tried_that_cannot_train(tmp_path):
     assert max(batch for _, batch, _ in adapted(tmp_path, "--steps", "1200")[0].looks) <= 1024
     with pytest.raises(TrainingError, match=r"--steps"):
@@ -282,8 +272,9 @@ def test_what_cannot_adapt_writes_nothing(tmp_path, capsys):
         assert not list(tmp_path.iterdir())
 
 
-def test_no_step_of_a_search_is_lost(tmp_path):
-    length, steps = 10, 30_000  # of the environment's episodes, and of a run that any machine has time to search in
+def test_no_step_of_a_search_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(adaptation, "LOOK_SECONDS", 0.2)
+    length, steps = 10, 8_000  # of the environment's episodes, and of a run that any machine has time to search in
     workload, search = prepared(tmp_path, "--steps", f"{steps}", workload=small(steps=steps))
     plan = Plan(tmp_path / "run", 10**6, 0, live=False, adaptation=search, test_process=True)
     plan.folder.mkdir()
@@ -301,9 +292,13 @@ def test_no_step_of_a_search_is_lost(tmp_path):
     assert found["command"] in _summary_text(summary)
 
 
-def test_a_run_that_is_over_before_its_search_is_done(tmp_path, capsys):
-    path, folder = write_workload(tmp_path), tmp_path / "run"
-    assert main(["train", str(path), "--adapt", "--out", str(folder), "--steps", "60", "--test-episodes", "0"]) == 0
+def test_a_run_that_ends_in_its_search_resumes_by_adapt_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder, given = Path("runs/tiny/adapt-seed0"), ["train", str(write_workload(tmp_path)), "--test-episodes", "0"]
+    assert main([*given, "--adapt", "--steps", "60"]) == 0
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["steps"], "adaptation" in summary) == (60, False)
     assert "--steps" in capsys.readouterr().err
+    for out in ([], ["--out", str(folder)]):
+        assert main([*given, "--steps", "90", "--batch", "8", "--resume", *out]) == 2
+        assert "--adapt" in capsys.readouterr().err

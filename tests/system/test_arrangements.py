@@ -1,10 +1,11 @@
-"""Measuring: arrangements as they run, what --dry-run lists, and what becomes of it on several nodes."""
+"""Measuring: arrangements as they run, what --dry-run lists, several nodes; sweeps, which go on after SIGKILL."""
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -13,17 +14,22 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
+from benchmarks import sweep, topic
 from benchmarks.__main__ import main
+from benchmarks.cases import Case, WrongAnswerError
+from benchmarks.clock import clock_of
 from benchmarks.nodes import Driver, Greeting, LostError, Part
+from benchmarks.timing import Timing
 from benchmarks.topic import parser_for
 from benchmarks.topics import arrangements as arranged
 from benchmarks.topics.arrangements import PRIMITIVE, Mark, Run
 from benchmarks.topics.profile.cells import shape_run
+from dse.platforms import fingerprint
 from dse.records import CELL, SENTINEL, read_file
 from impls.training import TrainingError, load
-from tests import cells
-from tests.budget import ROOT, commands
+from tests.committed import ROOT
 from tests.made import make_timed
+from tests.parallel_runs import until
 from tests.profiled import stamp, write_workload
 from tests.system.test_profile import NEEDED
 
@@ -169,11 +175,6 @@ def test_arrangements_run_for_real_and_give_cores_back(tmp_path):
         assert os.sched_getaffinity(0) == before
 
 
-MEASURING = {
-    name.removeprefix("benchmarks "): options
-    for name, options in commands().items()
-    if name.startswith("benchmarks ") and name.split()[1:] not in (["list"], ["import"], ["run"])
-}
 WORKLOADS = {
     "compare": "BASE NEW",
     "profile": "--workload cartpole_dqn",
@@ -184,12 +185,6 @@ SMALL = (
     "sweep --preset smoke --contestants numpy --capacities 64,100 --batches 4 --fanouts 4,8 --budget 0.01 --no-floor",
     "run replay --only operations --buffers prioritized_buffer --capacity 500 --sample 0.001 --budget 0 --no-sentinels",
 )
-
-
-def test_each_measuring_command_has_the_flag_and_kept_cells():
-    assert {name for name, options in MEASURING.items() if "--dry-run" not in options} == set()
-    kept = json.loads(cells.FILE.read_text())
-    assert all(any(line.startswith(name) for line in kept) for name in MEASURING)
 
 
 def test_cells_are_listed_once_and_nothing_is_done(tmp_path, monkeypatch, capsys):
@@ -216,19 +211,6 @@ def test_records_have_the_keys_that_were_listed(line, tmp_path, capsys):
     capsys.readouterr()
     assert main([*words, "--dry-run"]) == 0
     assert f"{len(made)} of them cached" in capsys.readouterr().err
-
-
-@pytest.mark.slow  # a run before each landing compares them as well
-def test_the_cells_are_those_that_were_kept():
-    done = subprocess.run([sys.executable, "-m", "tests.cells"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_change_of_any_cell_is_listed():
-    for changed in ("aa", "aba", "baa", "aaaa"):
-        before, after = ({"sweep": cells.sum_up([{"op": name} for name in names])} for names in ("aaa", changed))
-        assert "python -m benchmarks sweep --dry-run" in "".join(cells.list_changes(before, after))
-        assert not list(cells.list_changes(before, before))
 
 
 STAMP = ("c0ffee", False, "made up")
@@ -280,26 +262,34 @@ def cells_of(tmp_path, key="aaaa"):
 
 
 ONCE = dict.fromkeys(NAMES.values(), 1)
+SLOW = {"fast": {"level": 1e-5, "seconds": 0.2}, "slow": {"level": 1.5e-5, "seconds": 0.3}}
+TROUBLES = {
+    "no trouble": ({"a": {}, "b": {}, "c": {}}, "a b c", []),
+    "two are lost": ({"a": {"lost_at": 1}, "b": {"seconds": 0.05}, "c": {"lost_at": 0}}, "a b", ["a is", "c is"]),
+    "a group is under way": ({"a": {"seconds": 1.0, "lost_at": 0}, "b": {"seconds": 0.001}}, "b", ["a is lost"]),
+    "other code": ({"a": {}, "b": {"code": "older"}}, "a", ["b is left out: its code is another"]),
+    "a busy node": ({"a": {}, "b": {"load": "load is 9 on 2 cores"}}, "a", ["b is left out: load is 9"]),
+    "a slow node": (SLOW, "fast", ["slow stops"]),
+}
+"""Nodes by name, those whose times are kept, and what is said of others."""
 
 
-def test_three_nodes_measure_each_cell_once(tmp_path):
-    nodes = [Fake(name) for name in "abc"]
-    works, said = measure(tmp_path, *nodes)
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_nodes_measure_each_cell_once_whatever_happens(tmp_path, trouble):
+    nodes, kept, facts = TROUBLES[trouble]
+    made = [Fake(name, **how) for name, how in nodes.items()]
+    works, said = measure(tmp_path, *made)
     assert cells_of(tmp_path) == ONCE
-    assert all(node.measured for node in nodes)
-    tally = works["aaaa"].tally
-    assert (tally.cells, tally.resumed, tally.by_status["ok"], tally.left) == (24, 0, 24, 0)
-    assert len([line for line in said if "of 24 cells" in line]) == 8
-
-
-def test_the_group_of_a_lost_node_goes_to_another(tmp_path):
-    works, said = measure(tmp_path, Fake("a", lost_at=1), Fake("b", seconds=0.05), Fake("c", lost_at=0))
-    assert cells_of(tmp_path) == ONCE
-    assert works["aaaa"].tally.left == 0
-    assert sorted(line for line in said if "lost" in line) == [
-        "node a is lost: it was killed",
-        "node c is lost: it was killed",
-    ]
+    assert (works["aaaa"].tally.cells, works["aaaa"].tally.left) == (24, 0)
+    found = [one for one in read_file(tmp_path / "aaaa" / "quick.jsonl") if one.primitive == "sum_tree"]
+    assert {one.facts["node"] for one in found} == {*kept.split()}
+    told = sorted(line for line in said if line.startswith("node ") and "of 24 cells" not in line)
+    assert [fact in line for fact, line in zip(facts, told, strict=True)] == [True] * len(facts), told
+    if not facts:
+        tally = works["aaaa"].tally
+        assert (tally.resumed, tally.by_status["ok"]) == (0, 24)
+        assert len([line for line in said if "of 24 cells" in line]) == 8
+    assert not any(one.measured for one in made if one._code == "older" or one._load)
 
 
 def test_what_is_left_is_measured_by_the_next_command(tmp_path):
@@ -310,13 +300,6 @@ def test_what_is_left_is_measured_by_the_next_command(tmp_path):
     assert cells_of(tmp_path) == ONCE
     works, _ = measure(tmp_path, Fake("d"))
     assert works["aaaa"].tally.resumed == 24
-    assert cells_of(tmp_path) == ONCE
-
-
-def test_a_group_under_way_is_waited_for(tmp_path):
-    slow = Fake("slow", seconds=1.0, lost_at=0)
-    works, _ = measure(tmp_path, slow, Fake("fast", seconds=0.001))
-    assert works["aaaa"].tally.left == 0
     assert cells_of(tmp_path) == ONCE
 
 
@@ -338,25 +321,6 @@ def test_machines_of_other_kinds_have_files_of_their_own(tmp_path):
     assert {one.machine_key for one in read_file(tmp_path / "bbbb" / "quick.jsonl")} == {"bbbb"}
 
 
-@pytest.mark.parametrize(
-    ("how", "why"), [({"code": "older"}, "its code is another"), ({"load": "load is 9 on 2 cores"}, "load is 9")]
-)
-def test_a_node_that_cannot_be_trusted_is_left_out(tmp_path, how, why):
-    other = Fake("other", **how)
-    _, said = measure(tmp_path, Fake("a"), other)
-    assert other.measured == 0
-    assert any(line.startswith("node other is left out") and why in line for line in said)
-    assert cells_of(tmp_path) == ONCE
-
-
-def test_a_slow_node_stops_and_its_times_do_not_count(tmp_path):
-    _, said = measure(tmp_path, Fake("fast", level=1e-5, seconds=0.2), Fake("slow", level=1.5e-5, seconds=0.3))
-    assert cells_of(tmp_path) == ONCE
-    assert any(line.startswith("node slow stops") for line in said)
-    kept = [one for one in read_file(tmp_path / "aaaa" / "quick.jsonl") if one.primitive == "sum_tree"]
-    assert {one.facts["node"] for one in kept} == {"fast"}
-
-
 @pytest.mark.parametrize(("answer", "facts"), [(None, "no such tree"), ([json.dumps({"run": {}})], "node a:1")])
 def test_a_fault_of_the_measuring_ends_the_command(tmp_path, answer, facts):
     class Faulty(Fake):
@@ -369,11 +333,188 @@ def test_a_fault_of_the_measuring_ends_the_command(tmp_path, answer, facts):
         measure(tmp_path, Faulty("a"), Fake("b", seconds=0.3))
 
 
-def test_two_commands_do_not_write_one_file(tmp_path):
-    first = threading.Thread(target=measure, args=(tmp_path, Fake("a", seconds=0.3)))
-    first.start()
-    time.sleep(0.4)
-    with pytest.raises(Exception, match="another command is writing it"):
-        measure(tmp_path, Fake("b"))
-    first.join()
-    assert cells_of(tmp_path) == ONCE
+# Sweeps
+
+
+AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
+
+
+# A sweep as a process, without sentinels: what they find disturbed is measured twice.
+ALONE = (
+    "import sys; from benchmarks import __main__ as cli, topic; from dse.platforms import checkout; "
+    "from benchmarks.clock import clock_of; clock_of.__defaults__ = (5e-4,); "
+    "topic.Sentinels = checkout.read_load = lambda: None; sys.exit(cli.main(sys.argv[1:]))"
+)
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Samples of half a millisecond, and no sentinels, for runs within this process."""
+    monkeypatch.setattr(clock_of, "__defaults__", (5e-4,))
+    monkeypatch.setattr(topic, "Sentinels", lambda: None)
+
+
+def arguments(results, *more):
+    return ["sweep", "--preset", "smoke", "--contestants", "numpy,cumsum", *AXES, "--results", str(results), *more]
+
+
+def file_of(results, name="smoke-custom"):
+    return results / fingerprint()["key"] / f"{name}.jsonl"
+
+
+def test_every_cell_is_a_record_and_a_second_run_times_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["benchmarks/__main__.py", "sweep"])
+    assert cli.main(arguments(tmp_path, "--json")) == 0
+    first = json.loads(capsys.readouterr().out)
+    found = read_file(file_of(tmp_path))
+    cells = [record for record in found if record.primitive == "sum_tree"]
+    assert first["cells"] == len(cells) == 2 * 3 * 2 * 2
+    assert first["aa_pairs"] == len(found) - len(cells) == 3 * 2 * 2
+    for record in found:
+        assert record.source == "measured"
+        assert record.status in ("ok", "unstable")
+        assert len(record.samples_seconds) >= 11
+        assert record.low_seconds <= record.median_seconds <= record.high_seconds
+        assert record.machine["key"] == fingerprint()["key"]
+        assert record.facts["affinity"]
+        assert record.run.command.startswith("python -m") or "pytest" in record.run.command
+        assert record.utc
+    assert cli.main(arguments(tmp_path, "--json")) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["found_done"], second["measured_by_status"]) == (24, {})
+    assert read_file(file_of(tmp_path)) == found
+
+
+def test_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, monkeypatch, capsys):
+    looks = []
+
+    class Watching:
+        def visit(self, timed):
+            yield timed(Case("numba", "draw", 8, 4), Timing((1.0,), 1), primitive="sentinel")
+
+        def look(self):
+            looks.append(1)
+
+        def disturbed(self):
+            return []
+
+    monkeypatch.setattr(topic, "Sentinels", Watching)
+    assert cli.main([*arguments(tmp_path), "--json"]) == 0
+    found = read_file(file_of(tmp_path))
+    assert found[0].primitive == "sentinel"
+    pairs = json.loads(capsys.readouterr().out)["aa_pairs"]
+    assert len(looks) == sum(record.primitive == "sentinel" for record in found) == pairs
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_a_sweep_killed_at_any_moment_loses_and_repeats_nothing(tmp_path):
+    command = [sys.executable, "-c", ALONE, *arguments(tmp_path)]
+    path = file_of(tmp_path)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: process.poll() is not None or (path.exists() and path.stat().st_size))
+    time.sleep(random.Random(1).random() * 0.5)
+    process.kill()
+    process.wait()
+    kept = path.read_bytes().rpartition(b"\n")[0].splitlines()
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    assert path.read_bytes().splitlines()[: len(kept)] == kept
+    counted = Counter(record.cell for record in read_file(path) if record.primitive == "sum_tree")
+    assert (len(counted), set(counted.values())) == (24, {1})
+
+
+def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
+    more = ["--contestants", "flat,numpy,python", "--threads", "1,2", "--capacities", "50", "--options", "padding=full"]
+    assert cli.main([*arguments(tmp_path), *more, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured_by_status"]["skipped"] > 0
+    reasons = {(r.contestant, r.threads): r.reason for r in read_file(file_of(tmp_path)) if r.status == "skipped"}
+    assert "no option 'padding'" in reasons["flat", 1]
+    assert "threads must be 1, not 2" in reasons["numpy", 2]
+    assert ("numpy", 1) not in reasons
+    lists = ["--contestants", "python", "--capacities", "100000000", "--ops", "draw"]
+    assert cli.main([*arguments(tmp_path), *lists, "--name", "lists", "--json"]) == 2
+    assert all("filling it takes about 120 s" in record.reason for record in read_file(file_of(tmp_path, "lists")))
+
+
+FAULTS = (TypeError, AttributeError, IndexError, KeyError, ZeroDivisionError, AssertionError, WrongAnswerError)
+REFUSALS = (ValueError, RuntimeError, NotImplementedError, MemoryError)
+
+
+def raise_by_batch(monkeypatch, errors):
+    """Let cells of the batch 1 + n raise the n-th of these errors, and be timed beyond."""
+    prepare = sweep.prepare
+
+    def raising(case, *words):
+        if case.batch <= len(errors):
+            raise errors[case.batch - 1](f"that of {case.batch}")
+        return prepare(case, *words)
+
+    monkeypatch.setattr(sweep, "prepare", raising)
+
+
+def test_a_fault_fails_its_cell_and_the_run_and_a_refusal_skips(tmp_path, capsys, monkeypatch):
+    errors = (*FAULTS, *REFUSALS)
+    raise_by_batch(monkeypatch, errors)
+    few = "--contestants numpy --capacities 50 --ops draw --json --batches 12,1,2,3,4,5,6,7,8,9,10,11".split()
+    for _ in range(2):  # found done, a fault fails the run all the same
+        assert cli.main([*arguments(tmp_path), *few]) == 1
+        said = capsys.readouterr()
+        assert json.loads(said.out)["cells"] == 12
+        assert said.err.splitlines()[-1].startswith(f"error: {len(FAULTS)} cells failed, such as numpy draw, ")
+    found = {record.batch: record for record in read_file(file_of(tmp_path)) if record.primitive == "sum_tree"}
+    assert {batch: record.status for batch, record in found.items() if batch < 12} == {
+        batch: "failed" if error in FAULTS else "skipped" for batch, error in enumerate(errors, 1)
+    }
+    assert found[12].seconds > 0 and all(f"that of {batch}" in found[batch].reason for batch in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("error", "batches", "code"), [(WrongAnswerError, "1", 1), (ValueError, "1", 2), (ValueError, "1,2", 0)]
+)
+def test_a_run_without_a_time_is_no_success_and_says_why(error, batches, code, tmp_path, capsys, monkeypatch):
+    raise_by_batch(monkeypatch, [error])
+    few = ["--contestants", "numpy", "--capacities", "50", "--batches", batches]
+    for more in ([], ["--json"]):
+        assert cli.main([*arguments(tmp_path), *few, *more]) == code
+        assert ("that of 1" in capsys.readouterr().err) == (code > 0)
+    untimed = [record for record in read_file(file_of(tmp_path)) if record.median_seconds is None]
+    assert len(untimed) == 2  # of a draw and an update, each once
+
+
+def test_a_cell_too_long_for_a_budget_is_measured_with_another(tmp_path, capsys, monkeypatch):
+    asked = [*arguments(tmp_path), "--contestants", "numpy", "--capacities", "50", "--batches", "4", "--json"]
+    monkeypatch.setattr(sweep, "_call_seconds", lambda ready, longest: 0.01)
+    told = []
+    for budget in ("0.001", "0.1", "0.1"):
+        code = cli.main([*asked, "--budget", budget])
+        outcome = json.loads(capsys.readouterr().out)
+        told.append((code, outcome["found_done"], outcome["measured_by_status"].get("skipped", 0)))
+    assert told == [(2, 0, 2), (0, 0, 0), (0, 2, 0)]
+
+
+def test_the_twin_of_a_cell_is_another_tree_and_is_timed_last():
+    cases = [Case(name, "draw", 50, 4) for name in ("numpy", "cumsum", "flat")]
+    seen = []
+
+    class Steady(sweep.Sweep):
+        primitive = "made_up"
+
+        def time(self, prepared):
+            seen.append(prepared)
+            seconds = float(len(seen))  # of each its own
+            return SimpleNamespace(calls_per_sample=1, sample=lambda: seconds)
+
+    found = list(Steady(SimpleNamespace(budget=60.0, seed=0)).measure(cases))
+    assert [(one.contestant, one.primitive, one.seconds) for one in found] == [
+        ("numpy", "made_up", 1.0),
+        ("cumsum", "made_up", 2.0),
+        ("flat", "made_up", 3.0),
+        ("numpy", "made_up_again", 4.0),
+    ]
+    trees = {id(prepared.tree) for prepared in seen}
+    assert len(trees) == len({id(prepared.call) for prepared in seen}) == 4
+    assert seen[3].case == seen[0].case
+
+
+def test_a_call_is_as_long_as_the_device_works():
+    late = SimpleNamespace(call=lambda turn: None, tree=SimpleNamespace(synchronize=lambda: time.sleep(0.005)))
+    assert sweep._call_seconds(late, 1e-3) >= 0.005

@@ -296,16 +296,6 @@ def test_critics_of_equal_value_share_the_slope_of_sac():
 # What each learner does
 
 
-def test_a_policy_shares_the_memory_of_a_learner():
-    shape = shape_of("dqn")
-    learner = make(shape, "dense", seed=1)
-    policy = make(shape, "dense", seed=2, share=learner)
-    (batch,) = draw_batches(shape)
-    learner.step(*batch)
-    assert_array_equal(*(each.act(batch[0]["observation"], 0, None) for each in (policy, learner)))
-    assert np.shares_memory(policy.parameters, learner.parameters)
-
-
 def test_parts_of_a_batch_that_do_not_fit_are_refused():
     for algorithm in ("dqn", "sac", "a3c"):
         shape = shape_of(algorithm)

@@ -1,25 +1,32 @@
-"""Training by several processes: the ratio, its end, pauses, processes that die, changes meanwhile, whole records."""
+"""Training by several processes, or by those of a node: its end, pauses, processes that die, changes, whole records."""
 
-import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from impls.replay import strategies
+from impls.cluster import ClusterError
+from impls.cluster.__main__ import main
+from impls.cluster.calls import Reply, Request
+from impls.cluster.sharded import check_versions, list_versions
+from impls.replay import Batch, strategies
 from impls.replay.registry import strategy_class
-from impls.training import TrainingError
+from impls.training import TrainingError, learners, load
 from impls.training.arrangement import COPIES, SHARING, SYNCS, Arrangement
 from impls.training.copies.syncs import ROOM
+from impls.training.nodes.actor_node import ActorShard, News, Orders, RemoteNode, join, split
+from impls.training.nodes.learners import Averaged
 from impls.training.parallel.board import Counter, Row
 from impls.training.parallel.changing import ChangingLoop
 from tests import numbered
 from tests.committed import ROOT
+from tests.learning import batch_of
 from tests.matrix import slow
 from tests.nursery import UNCOVERED
 from tests.parallel_runs import PATIENCE_SECONDS, advance, check_counts, kill, lives, lose, running, small, until
@@ -28,7 +35,7 @@ KILLS = int(os.environ.get("KILLS", "20"))
 NUMBERED = {"environment": "tests.numbered:Numbered-v0", "shape": (numbered.SIZE,), "choices": 3}
 FRAMES = {"environment": "tests.fake_environments:UnevenFrames-v0", "shape": (84, 84), "dtype": "uint8", "frames": 4}
 FRAMES |= {"kind": "mlp", "local_storage": 8, "initial_priority": "td_error", "presampled": 2, "capacity": 256}
-FRAMES |= {"update_interval": 4, "steps": 90}
+FRAMES |= {"update_interval": 4, "steps": 90, "choices": 2}
 
 
 def ended(loop, end):
@@ -52,41 +59,51 @@ def check_lead(report, workload):
 PIPE, QUEUE, FILL = ({"transport": kind, "queue_size": 6} for kind in ("pipe", "queue", "fill"))
 FEW = {"count": 3, "update_interval": 8, "presampled": 2}
 STORED = {"environments": 4, "update_interval": 5, "local_storage": 1, "sync_interval": 2}
-RUNS = {
-    "pipelined": ("pipelined", {}, {"presampled": 3, "count": 2, "environments": 2, "sync_interval": 3}),
-    "two units": ("two units", {}, {"presampled": 3, "count": 2, "environments": 2}),
-}
-MORE = {
-    "apart": ("apart", {}, {}),
-    "apart, pipe, file": ("apart", PIPE | {"strategy": "global", "weights": "file"}, FEW),
-    "pipelined, queue, torch": ("pipelined", QUEUE | {"strategy": "global", "weights": "torch"}, STORED),
-    "two units, fill": ("two units", FILL, FEW),
-    "pipelined, frames": ("pipelined", {}, FRAMES),
-    "two units, frames": ("two units", {"strategy": "global"}, FRAMES),
-}
+SEVERAL = {"presampled": 3, "count": 2, "environments": 2}
+MANY = {"count": 2, "environments": 16, "update_interval": 64, "batch": 32, "capacity": 4096, "steps": 10_000}
+MOST = MANY | {"environments": 256, "update_interval": 1024, "steps": 10**7}
+CHECKED, GLOBAL = {"strategy": "two_lock_checked"}, {"strategy": "global"}
+RUNS = [
+    pytest.param("two units", {}, SEVERAL, id="two units"),
+    pytest.param("pipelined", CHECKED, MANY, id="pipelined, many"),
+    slow("two units", CHECKED, MANY, id="two units, many"),
+    slow("apart", GLOBAL, MANY, id="apart, many"),
+    slow("apart", CHECKED, MOST, id="apart, most"),
+    slow("pipelined", GLOBAL, MOST, id="pipelined, most"),
+    slow("pipelined", {}, SEVERAL | {"sync_interval": 3}, id="pipelined"),
+    slow("apart", {}, {}, id="apart"),
+    slow("apart", PIPE | {"strategy": "global", "weights": "file"}, FEW, id="apart, pipe, file"),
+    slow("pipelined", QUEUE | {"strategy": "global", "weights": "torch"}, STORED, id="pipelined, queue, torch"),
+    slow("two units", FILL, FEW, id="two units, fill"),
+    slow("pipelined", {}, FRAMES, id="pipelined, frames"),
+    slow("two units", GLOBAL, FRAMES, id="two units, frames"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "changes"),
-    [pytest.param(*row, id=name) for name, row in RUNS.items()] + [slow(*row, id=name) for name, row in MORE.items()],
-)
-def test_a_run_ends_with_every_gradient_step_that_is_due(name, options, changes):
-    workload = small(**changes)
+@pytest.mark.parametrize(("name", "options", "changes"), RUNS)
+def test_a_run_takes_every_step_due_and_tears_no_record(name, options, changes):
+    workload = small(**(NUMBERED | changes))
     with running(workload, name, **options) as loop:
+        learn = loop.learner.step
+
+        def step(rows, weights):
+            numbered.check(rows)
+            return learn(rows, weights)
+
+        if changes is not FRAMES:
+            loop.learner.step = step
         for end in (workload.steps, workload.steps + 100):
             report = ended(loop, end)
             check_lead(report, workload)
             if changes is not FRAMES:  # of which actors hold some back
                 check_counts(loop)
+        if workload.actors.local_storage == 1:
+            assert (loop.buffer.written, loop.buffer.lost) == (report["steps"], 0)
+        if changes is not FRAMES:
+            numbered.check_replay(loop.buffer.state_dict(), min(workload.replay.capacity, loop.buffer.written))
         assert set(report["cores"]) == {*loop.pids, "learner-0"}
         assert report["stale_batches"]["most"] <= workload.replay.presampled + (name != "apart")
         assert len(loop.buffer) > 0 < loop.cpu_seconds()
-
-
-def test_a_free_ratio_takes_gradient_steps_as_fast_as_it_can():
-    with running(small(steps=10**9, update_interval=64), ratio="free") as loop:
-        advance(loop, lambda: loop.updates >= 30 and loop.step >= 100)
-        assert loop.report()["lag"] > 0 or loop.report()["lead"] > 0
 
 
 def test_who_samples_waits_for_the_first_record():
@@ -99,19 +116,6 @@ def test_infinite_losses_end_a_run_of_finite_td_errors():
     workload = small("tests.fake_environments:VastReward-v0")
     with running(workload) as loop, pytest.raises(TrainingError, match=r"losses are \{.*inf"):
         ended(loop, 300)
-
-
-def test_a_state_goes_on_with_other_random_numbers():
-    workload = small(**NUMBERED, random_steps=10**6, steps=10**6)
-    with running(workload) as loop:
-        ended(loop, 60)
-        state = loop.state_dict()
-    actions = state["buffer"]["arrays"]["action"]
-    with running(workload, saved=state) as other:
-        ended(other, 120)
-        again = other.buffer.state_dict()["arrays"]["action"]
-        np.testing.assert_array_equal(again[:60], actions)
-        assert (again[60:120] != actions).any()
 
 
 @pytest.mark.parametrize(
@@ -157,11 +161,11 @@ BRIEF = {
     "banks": ("learner-1", BANKS, BANKS, 1),
     "shard": ("shard-0", SERVER, SERVER, 1),
     "lock copies": ("copy-1", *[several_of("lock", COPIES)] * 2, 1),
-    "hogwild copies": ("copy-1", *[several_of("hogwild", COPIES)] * 2, 1),
     "tree unit": ("tree-0", UNITS, UNITS, 1),
 }
 LONG = {f"{sync} learners": ("learner-1", *[several_of(sync)] * 2, 1) for sync in SYNCS}
 LONG |= {"server copies": ("copy-1", SERVER, SERVER, 1), "storage unit": ("storage-0", UNITS, UNITS, 3)}
+LONG["hogwild copies"] = ("copy-1", *[several_of("hogwild", COPIES)] * 2, 1)
 for strategy in ("two_lock_checked", "global"):
     LONG[f"keeper, {strategy}"] = ("keeper-0", *[{"name": "pipelined", "strategy": strategy}] * 2, KILLS)
 STORIES = [pytest.param(*row, id=name) for name, row in BRIEF.items()]
@@ -253,34 +257,6 @@ def test_children_end_with_their_parent(tmp_path, code, number):
     assert pids
     until(lambda: not any(map(lives, pids)))
     assert said.count("Traceback") == (number == signal.SIGINT)  # the parent's own
-
-
-@pytest.mark.parametrize(
-    ("name", "strategy", "inserts"),
-    [
-        ("pipelined", "two_lock_checked", 10_000),
-        ("two units", "two_lock_checked", 10_000),
-        slow("apart", "global", 20_000),
-        slow("apart", "two_lock_checked", 10_000_000),
-        slow("pipelined", "global", 10_000_000),
-    ],
-)
-def test_no_record_is_torn_or_lost(name, strategy, inserts):
-    environments, interval = (16, 64) if inserts < 10**6 else (256, 1024)
-    shape = {"count": 2, "environments": environments, "update_interval": interval, "batch": 32, "capacity": 4096}
-    workload = small(**NUMBERED, **shape, steps=inserts)
-    with running(workload, name, strategy=strategy) as loop:
-        learn = loop.learner.step
-
-        def step(rows, weights):
-            numbered.check(rows)
-            return learn(rows, weights)
-
-        loop.learner.step = step
-        report = ended(loop, inserts)
-        check_lead(report, workload)
-        assert (loop.buffer.written, loop.buffer.lost) == (report["steps"], 0)
-        numbered.check_replay(loop.buffer.state_dict(), 4096)
 
 
 def test_this_process_has_its_cores_again():
@@ -429,15 +405,176 @@ def test_what_cannot_be_changed_is_refused(loop):
             ChangingLoop(small(), dataclasses.replace(FREE, **other))
 
 
-def test_a_kept_ratio_is_free_in_a_look_and_caught_up_with():
-    with contextlib.closing(ChangingLoop(small(steps=1 << 40, count=2), Arrangement(name="apart"), 2)) as loop:
-        slack, lead = loop._pace.slack, []
-        loop.turn = lambda: (loop.advance(), lead.append((loop.is_measured, loop._pace.lead(loop.step, loop.updates))))
-        loop.set_batch(2048)  # so that actors are faster
-        loop.measure(10.0, steps=600)
-        assert max(ahead for is_measured, ahead in lead if is_measured) > 10 * slack
-        advance(loop, lambda: loop._pace.lead(loop.step, loop.updates) <= slack)
-        lead.clear()
-        loop.measure(0.1, are_actors_free=False)
-        assert max(ahead for _, ahead in lead) <= slack
-        check_counts(loop)
+# The process of a node, without a cluster: real actors, orders and requests as a learner sends
+
+
+WITHIN = Arrangement(name="apart", ratio="free")
+NOTHING = Request(0, None, None, None, 0.0)
+
+
+class Learner:
+    """The learner's end of one node."""
+
+    def __init__(self, epoch=0, **changed):
+        self.epoch = epoch
+        workload = dataclasses.replace(load("cartpole_dqn"), **changed)
+        self.weights = learners.make(workload, seed=0).weights()
+        made = learners.default(workload)
+        self.shard = ActorShard(
+            lambda: RemoteNode(workload, WITHIN, self.weights.size, learner=made, policy=made, seed=3), place=1
+        )
+        self.node, self.run, self.known, self.episodes = self.shard.node, 0, 0, []
+        self.run = self.ask().run
+
+    def order(self, allowed=0, elsewhere=0, run=None):
+        return Orders(self.run if run is None else run, allowed, elsewhere, 0, self.known, self.epoch).pack()
+
+    def ask(self, allowed=0, weights=None, request=NOTHING, **more):
+        message = join(self.order(allowed, **more), request.pack())
+        news, reply = map(bytes, split(self.shard.obey_and_answer(message, weights)))
+        self.reply = Reply.unpack(reply)
+        return self.hear(news)
+
+    def hear(self, packed):
+        self.news = News.unpack(packed)
+        self.episodes += list(self.news.episodes[self.known - self.news.first :])
+        self.known = self.news.first + len(self.news.episodes)
+        return self.news
+
+    def wait(self, allowed, steps):
+        """Wait until the node has taken so many steps, or has failed."""
+
+        def is_there():
+            news = self.hear(self.shard.watch(self.order(allowed), steps))
+            return news.steps >= steps or news.failure
+
+        until(is_there)
+        return self.news
+
+
+@pytest.fixture
+def learner():
+    made = Learner()
+    yield made
+    made.node.close()
+
+
+def test_a_node_takes_the_steps_that_it_may(learner):
+    assert learner.ask(50).steps == 0 and not learner.node.pids  # no weights yet
+    learner.ask(120, learner.weights)
+    learner.wait(120, 120)
+    acting = np.empty_like(learner.weights)
+    assert learner.node.board.fetch(acting, 0) and np.array_equal(acting, learner.weights)
+    time.sleep(0.2)
+    news = learner.ask(60)  # steps that were allowed stay so
+    assert (news.place, news.steps, news.failure) == (1, 120, "") and learner.reply.records == 120
+    learner.ask(500, request=Request(0, None, None, np.linspace(0, 0.99, 8), 0.0))
+    assert learner.reply.drawn is not None
+    learner.wait(500, 500)
+    assert learner.ask(500).cpu > 0 and len(learner.episodes) == learner.known > 0
+    assert 500 - max(length for _, length in learner.episodes) < sum(length for _, length in learner.episodes) <= 500
+
+
+def test_actors_explore_by_the_steps_of_all_nodes(learner):
+    learner.ask(150, learner.weights, elsewhere=1000)
+    board = learner.node.board
+    until(lambda: board.check(0) or board.look(Counter.STEPS, 150, 0))
+    ended = [step for step, _ in board.episodes()]
+    assert ended and all(1000 < step <= 1150 for step in ended)
+
+
+def test_orders_for_another_process_change_nothing(learner):
+    learner.ask(100, learner.weights, run=learner.run + 1)
+    time.sleep(0.1)
+    assert learner.ask(0, run=0).steps == 0 and not learner.node.pids
+
+
+def test_a_node_pauses_saves_and_replaces_a_killed_actor(learner):
+    learner.ask(100_000, learner.weights)
+    learner.wait(100_000, 50)
+    paused = learner.hear(learner.shard.pause())
+    time.sleep(0.2)
+    assert learner.ask(100_000).steps == paused.steps  # it takes none
+    state = learner.shard.save_records()
+    assert len(state["leaves"]) == paused.steps
+    learner.shard.load_records(state)
+    learner.ask(100_000)
+    assert learner.reply.records == paused.steps
+    learner.shard.resume()
+    learner.wait(100_000, paused.steps + 50)
+    os.kill(next(iter(learner.node.pids.values())), signal.SIGKILL)
+    until(lambda: learner.wait(100_000, learner.news.steps + 100).restarts == 1)
+
+
+def test_each_epoch_has_random_numbers_of_its_own():
+    first = []
+    for epoch in (0, 0, 1):
+        learner = Learner(epoch)
+        try:
+            learner.ask(30, learner.weights)
+            learner.wait(30, 30)
+            first.append(learner.shard.save_records()["arrays"]["observation"][:30])
+        finally:
+            learner.node.close()
+    assert np.array_equal(first[0], first[1]) and not np.array_equal(first[0], first[2])
+
+
+def test_a_fault_of_an_environment_is_said():
+    learner = Learner(environment="tests.fake_environments:Raises-v0")
+    try:
+        learner.ask(100, learner.weights)
+        assert "Raises-v0" in learner.wait(100, 100).failure
+    finally:
+        learner.node.close()
+
+
+class Pair:
+    """Means with one other learner, whose weights are known."""
+
+    def __init__(self, other):
+        self.other, self.given = other, []
+
+    def mean(self, weights):
+        self.given.append(weights.copy())
+        return np.mean([weights, self.other], 0)
+
+
+def test_averaged_weights_are_the_mean_bit_for_bit():
+    workload, rng = load("cartpole_dqn"), np.random.default_rng(0)
+    learner = learners.make(workload, seed=0)
+    pair = Pair(rng.standard_normal(learner.parameters.size).astype(np.float32))
+    sync = Averaged(learner, Arrangement(name="nodes", learners=2, sync="local", period=3), pair)
+    rows = batch_of(workload, 32)
+    rows["action"] %= 2
+    for number in range(7):
+        sync.step(Batch(rows, np.ones(32, np.float32), np.arange(32)), number)
+        if number == 5:
+            kept = learner.parameters.copy()
+    assert len(pair.given) == 2 and not np.array_equal(*pair.given)
+    expected = [np.float32((a + b) / np.float32(2)) for a, b in zip(pair.given[1], pair.other, strict=True)]
+    assert np.array_equal(kept, expected) and np.array_equal(learner.weights(), expected)
+    assert not np.array_equal(learner.parameters, expected)  # the seventh step is the learner's own so far
+
+
+# The command that tries a sharded replay
+
+
+def test_a_replay_that_cannot_be_tried_is_refused(monkeypatch, capsys):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for words in ("--shards 0", "--records 0", "--records 1 --shards 2", "--cluster nowhere", ""):
+        if not words:
+            monkeypatch.setitem(sys.modules, "ray", None)
+        assert main(words.split()) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+        assert (words.split() or ["fanout[ray]"])[-1] in said
+
+
+def test_a_node_with_other_versions_is_refused_by_name():
+    assert list_versions()["Python"] == "{}.{}".format(*sys.version_info)
+    check_versions("0123456789", list_versions())
+    for name in list_versions():
+        with pytest.raises(ClusterError, match=rf"01234567 .*{name} 0\.0"):
+            check_versions("0123456789", list_versions() | {name: "0.0"})
+        with pytest.raises(ClusterError, match=name):
+            check_versions("0123456789", {key: value for key, value in list_versions().items() if key != name})

@@ -1,9 +1,13 @@
-"""What processes of a run share: counters, the board, the pace of both sides, slots of batches, units of a replay."""
+"""What processes of a run share (counters, weights, slots of batches, units of a replay); how they begin and end."""
 
 import contextlib
 import dataclasses
 import gc
+import itertools
+import multiprocessing
 import os
+import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -11,25 +15,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy.stats import chisquare
 
+pytest.importorskip("numba", reason="a parallel run is compiled by numba")
 from impls.replay import Layout
 from impls.replay.steps import PATIENCE
-from impls.training.actor import Episode
-from impls.training.arrangement import DATA_QUEUE, Arrangement
-from impls.training.parallel import children as programs
-from impls.training.parallel import counter, prefetcher
+from impls.training import TrainingError
+from impls.training.actor import Episode, Inserted
+from impls.training.arrangement import TRANSPORTS, WEIGHTS, Arrangement
+from impls.training.parallel import children, counter, prefetcher, transports
 from impls.training.parallel.acting import Fetched, claimed
 from impls.training.parallel.batches import FILLED, SentBatches, Slots, slots_of
-from impls.training.parallel.board import EPISODES, LINE, Board, Counter, Row, Stopped
+from impls.training.parallel.board import EPISODES, LINE, Board, BoardHandle, Counter, Row, Stopped
+from impls.training.parallel.children import Children, share_of_cores
 from impls.training.parallel.node import replay_of
 from impls.training.parallel.pace import Pace
-from impls.training.parallel.transports import Shared
+from impls.training.parallel.transports import RECORD_TRANSPORTS, FileWeights, RecordTransport, Shared
 from impls.training.parallel.units import StorageUnit, TreeUnit
-from tests.parallel_runs import PATIENCE_SECONDS, make_loop, small, until
+from tests.parallel_runs import PATIENCE_SECONDS, lives, make_loop, small, stop, until
 from tests.replays import LAYOUTS, chunk, made
 
 LAYOUT = Layout((3,), "float32", choices=2)
@@ -52,6 +55,7 @@ def beside():
         threads.extend(threading.Thread(target=function, daemon=True) for function in functions)
         for thread in threads[-len(functions) :]:
             thread.start()
+        return threads[-1]
 
     yield run
     for thread in threads:
@@ -189,7 +193,11 @@ def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
 # Pace
 
 
-@given(st.integers(1, 64), st.integers(4, 200), st.integers(0, 50))
+PACES = [(1, 4, 0), (64, 200, 50), (64, 4, 0), (1, 200, 7), (5, 4, 1), (5, 5, 1), (5, 6, 1), (7, 50, 3), (33, 32, 2)]
+"""The interval of updates, the steps before the first, and a number of updates."""
+
+
+@pytest.mark.parametrize(("interval", "starts", "updates"), PACES)
 def test_gradient_steps_are_due_as_in_the_serial_loop(interval, starts, updates):
     pace = Pace.of(small(update_interval=interval, learning_starts=starts), Arrangement(name="apart"))
     steps = range(1, starts + 5 * interval)
@@ -199,17 +207,6 @@ def test_gradient_steps_are_due_as_in_the_serial_loop(interval, starts, updates)
     assert pace.updates_at(pace.due(updates + 1)) == updates + 1
     assert pace.limit(updates) == pace.due(updates + 1) + interval + 1
     assert pace.lead(pace.limit(updates), updates) == pace.slack
-
-
-def test_actors_claim_beyond_the_bound_while_all_is_empty(board):
-    pace = Pace.of(small(count=2, environments=3), Arrangement(name="apart"))
-    while (before := board.claim(Counter.CLAIMED_STEPS, 3, pace.limit(0))) >= 0:
-        last = before + 3
-    assert pace.limit(0) - 3 < last <= pace.limit(0) == 20 + 1 + 6
-    board.set(Counter.EMPTY, 1)
-    board.set(Counter.LAST_STEP, 40)
-    assert claimed(board, pace, 3, 1) == last
-    assert board.rows[1, Row.LEAD] == last + 3 - 20
 
 
 # Slots
@@ -276,22 +273,12 @@ def keeper_of(board, monkeypatch, slots, turn=None, is_drained=lambda: True):
         def is_drained(self, replay):
             return is_drained()
 
-    monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
-    monkeypatch.setattr(programs, "attach", lambda *_: object())
+    monkeypatch.setattr(children.Board, "attach", lambda *_: board)
+    monkeypatch.setattr(children, "attach", lambda *_: object())
     monkeypatch.setattr(prefetcher, "Prefetcher", lambda *_: SimpleNamespace(slots=slots, turn=turn))
-    return programs.Start(
+    return children.Start(
         small(), PIPELINED, 0, 0, 0, 2, board.handle(), object(), 1, (), "dense", "dense", "cpu", Asked()
     )
-
-
-def test_who_receives_sees_a_pause_that_begins_late(board, monkeypatch):
-    rested, slots = [], SimpleNamespace(claimed=0)
-    start = keeper_of(board, monkeypatch, slots, turn=lambda: not board.stop())
-    monkeypatch.setattr(prefetcher, "drain", lambda *_: board.add(Counter.PAUSE) < 0)
-    monkeypatch.setattr(board, "check", rested.append)
-    with pytest.raises(Stopped):
-        prefetcher.run_prefetcher(start)
-    assert not rested
 
 
 def test_a_keeper_rests_once_all_has_arrived(board, beside, monkeypatch):
@@ -313,34 +300,15 @@ def test_a_keeper_rests_once_all_has_arrived(board, beside, monkeypatch):
         board.stop()
 
 
-def fetched(board, fetch, interval=1, initial_priority="max"):
-    """The fetching of an actor, and its policy, which keeps the weights that it has ``loaded``."""
-    actors, replay = SimpleNamespace(sync_interval=interval), SimpleNamespace(initial_priority=initial_priority)
-    policy = SimpleNamespace(parameters=np.zeros(5, np.float32), loaded=[])
-    policy.load_weights = lambda weights: policy.loaded.append(float(weights[0]))
-    own = Fetched(SimpleNamespace(workload=SimpleNamespace(actors=actors, replay=replay)), board, policy)
-    own._fetch = fetch
-    return own, policy
-
-
-def test_weights_that_are_torn_are_fetched_again_before_a_turn(board):
-    answers = [(-1, 3), (-1, 5), (4, 7)]
-
-    def fetch(target, known):
-        version, target[:] = answers.pop(0)
-        return version
-
-    own, policy = fetched(board, fetch)
-    own.turn(board.lines[1])
-    assert own._version == 4
-    assert (policy.parameters == 7).all()
-
-
 @pytest.mark.parametrize("initial_priority", ["max", "td_error"])
 def test_actors_fetch_at_times_and_tell_staleness(board, initial_priority):
+    """They fetch what is torn again at once; ``loaded`` are the weights that a policy was told of."""
     board.begin_at(np.zeros(5, np.float32), 0, 0)
-    own, policy = fetched(board, board.fetch, 3, initial_priority)
-    seen = []
+    workload, seen = small(sync_interval=3, initial_priority=initial_priority), []
+    policy = SimpleNamespace(parameters=np.zeros(5, np.float32), loaded=[])
+    policy.load_weights = lambda weights: policy.loaded.append(float(weights[0]))
+    own, torn = Fetched(SimpleNamespace(workload=workload), board, policy), itertools.cycle([True, True, False])
+    own._fetch = lambda target, known: -1 if next(torn) else board.fetch(target, known)
     for turn in range(7):
         own.turn(board.lines[1])
         seen.append(int(policy.parameters[0]))
@@ -351,24 +319,6 @@ def test_actors_fetch_at_times_and_tell_staleness(board, initial_priority):
     for _ in range(6):  # nothing is published any more
         own.turn(board.lines[1])
     assert policy.loaded == ([0, 3, 6, 7] if initial_priority == "td_error" else [])
-
-
-def test_errors_out_of_order_go_to_records_of_their_batch():
-    slots, seen = Slots(LAYOUT, 2, 3), []
-    own = prefetcher.Prefetcher.__new__(prefetcher.Prefetcher)
-    own.slots, own._oldest, own._sampled, own._done = slots, 0, 3, set()
-    own._replay = SimpleNamespace(update_priorities=lambda *given: seen.append([each.tolist() for each in given]))
-    for ticket in range(3):
-        slots.outputs[ticket].sequence[:] = 10 * ticket
-        slots.release_batch(ticket, 0)
-        assert slots.claim() == ticket
-    for ticket in (1, 0):
-        slots.return_errors(ticket, np.full(2, ticket, np.float32))
-        assert own._update()
-    assert seen == [[[10, 10], [1, 1]], [[0, 0], [0, 0]]]
-    assert own._oldest == 2
-    assert not own._done
-    assert [slots.is_free(ticket) for ticket in (3, 4, 5)] == [True, True, False]
 
 
 def test_a_keeper_samples_as_far_ahead_as_wanted(board, monkeypatch):
@@ -402,7 +352,7 @@ class Pair:
         board.set(Counter.STEPS, 10**6)
         self.replay, self.slots = replay_of(workload, TWO), slots_of(workload, TWO)
         names = (None, None, 1, (), "dense", "dense", "cpu", Shared(), self.slots.handle())
-        start = programs.Start(workload, TWO, 0, 0, 0, 2, *names)
+        start = children.Start(workload, TWO, 0, 0, 0, 2, *names)
         self.tree = TreeUnit(start, board, self.replay)
         self.storage = StorageUnit(dataclasses.replace(start, row=3), board, self.replay)
         self.learner = SentBatches(self.slots, board, 0)
@@ -435,6 +385,9 @@ def test_two_units_draw_what_one_draws(name, strategy):
     for mine, theirs in ((out.sequence, wanted.sequence), (out.weights, wanted.weights)):
         assert_array_equal(mine, theirs)
     assert all((out.rows[field] == wanted.rows[field]).all() for field in wanted.rows)
+    for words, count in ((164, 33), (165, 34), (165, -1)):
+        with pytest.raises(ValueError, match="5 x 33 words"):
+            replay.gather_places(np.zeros(words, np.int64), out, count)
 
 
 def test_records_are_drawn_alike_whatever_is_overwritten():
@@ -446,7 +399,8 @@ def test_records_are_drawn_alike_whatever_is_overwritten():
         seen += np.bincount(batch.sequence % 64, minlength=64)
         pair.learner.learned(batch, np.ones(8, np.float32))
     assert pair.slots.ever_lost.sum() > 50
-    assert chisquare(seen).pvalue > 1e-3
+    expected = seen.sum() / 64
+    assert ((seen - expected) ** 2 / expected).sum() < 103.4  # chi-square of 63 degrees of freedom, level 0.001
 
 
 def test_what_is_lost_again_and_again_is_sampled_at_once():
@@ -462,22 +416,324 @@ def test_what_is_lost_again_and_again_is_sampled_at_once():
         pair.learner.learned(pair.take(), np.ones(4, np.float32))
 
 
-def test_no_more_batches_lie_ready_than_the_queue_takes():
-    pair = Pair(presampled=300)
-    for _ in range(400):
-        pair.tree.turn()
-        pair.storage.turn()
-    states = [pair.slots.state(ticket) for ticket in range(301)]
-    assert states == [2] * DATA_QUEUE + [1] * (300 - DATA_QUEUE) + [0]
-    pair.learner.learned(pair.take(), np.full(4, 3.0, np.float32))
-    pair.storage.turn()
-    pair.tree.turn()
-    assert [pair.slots.state(ticket) for ticket in (DATA_QUEUE, 300)] == [2, 1]
+# Children that do not start, rest or end
 
 
-def test_arrays_of_another_batch_are_refused():
-    replay = Pair().replay
-    out = replay.outputs(4)
-    for words, count in ((19, 4), (20, 5), (20, -1)):
-        with pytest.raises(ValueError, match="5 x 4 words"):
-            replay.gather_places(np.zeros(words, np.int64), out, count)
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """What a program of these tests is started with."""
+
+    board: BoardHandle
+    threads: int = 1
+    number: int = 0
+    row: int = 1
+    epoch: int = 0
+    cores: tuple[int, ...] = ()
+    transport: type = RecordTransport
+
+
+def sleep(start):
+    """Never arrive."""
+    time.sleep(PATIENCE_SECONDS)
+
+
+def die(start):
+    """End before anything is done."""
+    os._exit(3)
+
+
+def arrive(start):
+    """Say by how many threads it computes, wait for the end, and go on for long after it."""
+    board = Board.attach(start.board, 1)
+    board.set(Counter.STEPS, int(os.environ["OMP_NUM_THREADS"]))
+    board.arrive(start.row)
+    try:
+        board.wait(Counter.UPDATES, 10**9, start.row)
+    finally:
+        time.sleep(PATIENCE_SECONDS)
+
+
+def work(start):
+    """Arrive, and never look whether a pause goes on."""
+    Board.attach(start.board, 1).arrive(start.row)
+    time.sleep(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def crew(board, monkeypatch):
+    monkeypatch.setattr(children, "_LOOK_SECONDS", 0.0)
+    board._parent = Board(1, 1, 1)._parent  # as a parent has it
+    made = Children(board)
+    yield made
+    monkeypatch.setattr(children, "_END_SECONDS", 0.1)
+    pids = made.pids.values()
+    made.end()
+    assert not [pid for pid in pids if lives(pid)]
+
+
+def begin(crew, board, kind, program, **options):
+    """Begin a child, and wait until it is there."""
+    crew.begin(kind, program, Plain(board.handle(), **options))
+    watch(crew, lambda: board.rows[1, Row.LIVE])
+
+
+def watch(crew, condition=lambda: False):
+    until(lambda: crew.watch() or condition())
+
+
+@pytest.mark.parametrize(("program", "said"), [(sleep, "started"), (die, r"ended 2 times .*\(exit code 3\)")])
+def test_a_child_that_does_not_start_or_always_ends_is_named(crew, board, monkeypatch, program, said):
+    monkeypatch.setattr(children, "_START_SECONDS", 0.5 if program is sleep else PATIENCE_SECONDS)
+    monkeypatch.setattr(children, "RESTARTS", 1)
+    crew.begin("actor", program, Plain(board.handle()))
+    with crew.paused():  # which it does not hold up
+        pass
+    with pytest.raises(TrainingError, match=rf"^actor 0 .*{said}"):
+        watch(crew)
+    assert crew.restarts == (program is die)
+
+
+def test_a_child_rests_computes_by_its_threads_and_is_killed(crew, board, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    begin(crew, board, "learner", arrive, threads=2)
+    assert board.value(Counter.STEPS) == 2
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "MKL_NUM_THREADS" not in os.environ
+    with crew.paused():
+        assert board.rows[1, Row.RESTING] == board.value(Counter.PAUSE) == 1
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as those of a group
+        os.kill(crew.pids["learner-0"], number)
+    time.sleep(0.2)
+    assert lives(crew.pids["learner-0"])
+    os.kill(crew.pids["learner-0"], 9)
+    with pytest.raises(TrainingError, match=r"^learner 0 .*\(exit code -9\)"):
+        watch(crew)
+    with crew.paused():  # one that has ended holds nothing up
+        pass
+    with pytest.raises(TrainingError, match=r"^learner 0"):
+        crew.watch()
+
+
+@pytest.mark.parametrize("case", ["stopped", "works", "killed meanwhile", "long pause", "no pause"])
+def test_who_does_not_rest_in_time_is_killed_and_named(crew, board, monkeypatch, case):
+    is_stopped = case in ("stopped", "killed meanwhile", "no pause")
+    begin(crew, board, "actor", arrive if is_stopped else work)
+    (pid,) = crew.pids.values()
+    if is_stopped:
+        stop(pid)
+
+    def kill_meanwhile(seconds):  # just before all is at rest
+        crew._kill_stopped()
+        crew._children[0].process.join()
+
+    if case == "killed meanwhile":
+        monkeypatch.setattr(children.time, "sleep", kill_meanwhile)
+    else:
+        monkeypatch.setattr(children, "_START_SECONDS" if case == "long pause" else "_HURRY_SECONDS", 0.1)
+    if case != "long pause":
+        crew.shorten_shutdown()
+    if case != "no pause":  # in which a process may wait for the child without end
+        with crew.paused():
+            monkeypatch.undo()
+            assert not lives(pid)
+        assert crew.failure.startswith("actor 0 ")
+    seconds = "4" if case == "killed meanwhile" else r"\d+"
+    with pytest.raises(TrainingError, match=rf"^actor 0 .* {seconds} s and was killed$"):
+        watch(crew)
+    assert crew.restarts == 0
+
+
+SHARES = [
+    ([1, 1], (0, 1), [(1,), (0,)]),
+    ([1, 1, 1], (0, 1), [(0, 1)] * 3),
+    ([1, 1], (3, 5, 7, 9), [(5, 7, 9), (3,)]),
+    ([2, 2, 1], (0, 1, 2, 3, 4, 5), [(3, 4, 5), (0, 1), (2,)]),
+    ([2, 2, 1], (0, 1, 2, 3), [(0, 1, 2, 3)] * 3),
+    ([1], (4,), [(4,)]),
+]
+
+
+def test_each_process_has_the_cores_it_needs_if_there_are():
+    for needs, cores, shares in SHARES:
+        assert share_of_cores(len(needs), cores, needs) == shares
+        assert set(needs) != {1} or share_of_cores(len(needs), cores) == shares
+
+
+def test_claims_of_the_dead_are_given_back_once(board):
+    board.add(Counter.STEPS, 5)
+    assert board.claim(Counter.CLAIMED_STEPS, 7, 10) == 0
+    board.reclaim_steps_of_dead_processes()
+    assert board.value(Counter.CLAIMED_STEPS) == 5
+    assert board.claim(Counter.CLAIMED_STEPS, 5, 10) == 5
+    assert board.claim(Counter.CLAIMED_STEPS, 1, 10) == -1
+
+
+# Transports
+
+
+SPAWN = multiprocessing.get_context("spawn")
+POLLED = [name for name in TRANSPORTS if RECORD_TRANSPORTS[name].is_polled]
+
+
+class Inserts:
+    """A replay that keeps what was inserted."""
+
+    def __init__(self):
+        self.inserts = []
+
+    def insert(self, records, errors, drawable):
+        self.inserts.append(records["reward"].copy())
+        assert records["reward"].shape == drawable.shape
+
+    @property
+    def firsts(self):
+        """The first number of each insert, all of whose numbers are the same."""
+        assert all((rewards == rewards[0]).all() for rewards in self.inserts)
+        return [int(rewards[0]) for rewards in self.inserts]
+
+
+def make_records(number, rows=3):
+    return Inserted({"reward": np.full(rows, number, np.float32)}, None, np.ones(rows, np.bool_))
+
+
+@contextlib.contextmanager
+def transport(kind, size=50):
+    board = Board(2, 1, 1)
+    board._parent = os.getppid()  # senders are threads of this process, which a board takes for its parent's child
+    arrangement = Arrangement(name="apart", transport=kind, queue_size=size)
+    with contextlib.closing(transports.make_record_transport(small(), arrangement)) as made:
+        yield made, board, Inserts()
+
+
+def receive(made, replay):
+    """Receive what is there; returns the inserts so far."""
+    made.receive(replay)
+    return len(replay.inserts)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 50), (100_000, 1)], ids=["small", "larger than a pipe, in a pause"])
+@pytest.mark.parametrize("kind", TRANSPORTS)
+def test_what_is_handed_over_arrives_whole_and_in_order(beside, kind, rows, size):
+    with transport(kind, size) as (made, board, replay):
+        send, inserted = made.make_sender(replay, board, 1, 0), make_records(0, rows)
+
+        def send_all():
+            for number in range(8):  # in the same arrays
+                inserted.records["reward"][:] = number
+                send(inserted)
+
+        board.add(Counter.PAUSE, size == 1)
+        sender = beside(send_all)
+        until(lambda: made.is_drained(replay) and not sender.is_alive() and made.is_drained(replay))
+        assert replay.firsts == list(range(8))
+        assert made.receive(replay) == 0
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_a_sender_waits_for_room_or_the_end(beside, kind):
+    with transport(kind, size=2) as (made, board, replay):
+        send, sent, ended, waits, go_on = made.make_sender(None, board, 1, 0), [], [], [], board.raise_if_stopped
+
+        def look():
+            waits.append(len(sent))
+            go_on()
+
+        board.raise_if_stopped = look  # a sender that waits looks whether the run goes on
+
+        def send_all():
+            try:
+                for number in range(10_000):
+                    send(make_records(number, 300))
+                    sent.append(number)
+            except Stopped:
+                ended.append(True)
+
+        beside(send_all)
+        until(lambda: waits)
+        assert waits[0] >= 2
+        until(lambda: receive(made, replay) and len(sent) > waits[0] + 5)
+        assert replay.firsts == list(range(len(replay.inserts)))
+        board.stop()
+        until(lambda: ended)
+        assert board.rows[1, Row.WAITED] > 0
+
+
+def test_a_queue_that_fills_is_moved_whole_and_then_has_room(beside):
+    with transport("fill", size=5) as (made, board, replay):
+        send, sent = made.make_sender(None, board, 1, 0), []
+        for number in range(4):
+            send(make_records(number))
+        assert made.receive(replay) == 0
+        assert not replay.inserts
+        beside(lambda: [sent.append(send(make_records(number))) for number in range(4, 8)])
+        until(lambda: sent)
+        inserts, sizes = replay.insert, []
+        replay.insert = lambda *inserted: (inserts(*inserted), sizes.append(made._queue.qsize()))
+        assert made.receive(replay) == 15
+        assert sizes == [5] * 5  # nobody had room meanwhile
+        until(lambda: len(sent) == 4)
+        assert made.receive(replay) == 0  # of the next filling three are there
+        until(lambda: made.is_drained(replay))
+        assert replay.firsts == list(range(8))
+        assert made._queue.qsize() == 0
+
+
+def send_for_ever(made, handle, number, rows):
+    """Hand over without end; a process to be killed."""
+    send = made.make_sender(None, Board.attach(handle, 1), 1, number)
+    for count in itertools.count():
+        send(make_records(count, rows))
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_a_sender_killed_while_it_hands_over_hangs_nobody(kind):
+    board = Board(2, 1, 1)
+    with transport(kind, size=5) as (made, _, replay):
+        for _ in range(1 if made.after_kill else 2):
+            sender = SPAWN.Process(target=send_for_ever, args=(made, board.handle(), 0, 40_000), daemon=True)
+            sender.start()
+            before = len(replay.inserts)
+            until(lambda before=before: receive(made, replay) > before + 5)
+            time.sleep(0.05)  # so that the pipe is full, and a hand-over of 160 kB is in the middle
+            sender.kill()
+            sender.join(PATIENCE_SECONDS)
+            while made.receive(replay):
+                pass
+        assert replay.firsts  # each whole, or not there
+        assert made.receive(replay) == 0
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_arrive_as_they_were_published_and_once(name):
+    pytest.importorskip("torch", reason="training needs the extra `train`")
+    board, count = Board(1, 1, 100), 100
+    board.transport = transports.make_weight_transport(Arrangement(weights=name), count)
+    fetch, target, version = board.acting_weights, np.zeros(count, np.float32), 0
+    for number in range(1, 4):
+        board.publish(np.full(count, number, np.float32))
+        known, version = version, fetch(target, version)
+        assert (version, board.published(version)) == (known + 2, number - 1)
+        assert (target == number).all()
+        target[:] = -1
+        assert fetch(target, version) == version
+        assert (target == -1).all()  # nothing is copied that is known
+    if board.transport is not None:
+        board.transport.close()
+
+
+def test_a_folder_of_weights_that_a_kill_left_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = FileWeights.make()
+    left, fresh, stranger = (tmp_path / f"fanout-weights-{name}" for name in ("left", "fresh", "of-a-paper"))
+    for folder in (left, fresh, stranger, held._path.parent):
+        folder.mkdir(exist_ok=True)
+        (folder / ("thesis.txt" if folder is stranger else "weights.npy")).write_bytes(b"")
+    for folder in (left, held._path.parent, stranger):
+        os.utime(folder, (0, 0))  # as if it was made long ago
+    other = FileWeights.make()
+    assert {*tmp_path.iterdir()} == {fresh, held._path.parent, other._path.parent, stranger}
+    assert (stranger / "thesis.txt").exists()
+    held.close()
+    other.close()
+    assert {*tmp_path.iterdir()} == {fresh, stranger}

@@ -1,4 +1,4 @@
-"""Runs by several processes or on a device: what their folder holds, Ctrl-C, lost processes, answers that they run.
+"""Runs of every workload by every arrangement, Ctrl-C, lost processes, devices, and answers that runs are set up by.
 
 The device that is not there computes on the CPU, in memory of its own, so that what is not fetched is not seen.
 """
@@ -6,7 +6,6 @@ The device that is not there computes on the CPU, in memory of its own, so that 
 import contextlib
 import dataclasses
 import io
-import itertools
 import json
 import os
 import signal
@@ -19,16 +18,14 @@ pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 import torch
 
-from benchmarks.topics.profile import cells
-from benchmarks.topics.profile.cells import PRESETS, groups
-from benchmarks.topics.profile.parts import World, make
 from dse.answers import emit
 from dse.answers.mapping_answer import input_of_run
 from dse.mapping.question import answer_question, ask
-from impls.training import TrainingError, checkpoint, clock, learners, load
+from impls.training import TrainingError, checkpoint, clock, learners, load, names
 from impls.training import run as module
 from impls.training.__main__ import _parser, main
 from impls.training.actor import VALIDATION, evaluate
+from impls.training.algorithm import ALGORITHMS
 from impls.training.arrangement import Arrangement
 from impls.training.environments import Environment
 from impls.training.errors import ProcessLost
@@ -38,9 +35,10 @@ from impls.training.options import KEY, WHY_NOT, parser, set_up_answer
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan, start
-from tests.learning import batch_of, tiny
-from tests.matrix import slow
+from tests.learning import batch_of, refused, tiny
+from tests.matrix import matrix, slow
 from tests.parallel_runs import advance, lives, read_rows, small
+from tests.settings import read_keys
 from tests.solver_cases import replace_details
 from tests.system.test_actors import fake
 
@@ -69,47 +67,81 @@ def break_off(run, folder, kind=TrainingError):
     return caught.value, state
 
 
-def meddle(run, step, what):
-    """The run, to which ``what`` is done once, as soon as it has come to a step."""
-    advance, is_done = run._loop.advance, []
-
-    def advance_once():
-        if run._loop.step >= step and not is_done:
-            is_done.append(what())
-        return advance()
-
-    run._loop.advance = advance_once
-    return run
+# Every workload by every arrangement, and its folder
 
 
-# A run and its folder
+MOST = {
+    "learner.batch": 64, "learner.update_interval": 64, "learner.learning_starts": 64, "learner.target_interval": 10,
+    "replay.capacity": 256, "replay.presampled": 2, "exploration.random_steps": 64, "evaluation.interval": 50,
+    "evaluation.episodes": 1, "actors.count": 1, "actors.local_storage": 32, "actors.sync_interval": 8,
+    "model.batch": 16, "model.rollouts": 16, "model.segments": 4, "model.updates": 2, "steps": 150,
+}  # fmt: skip
+"""Keys of a workload, and what they are lowered to."""
+KEEPERS = {"apart": [], "pipelined": ["keeper-0"], "two units": ["storage-0", "tree-0"], "learners": ["learner-1"]}
+"""Processes beside a learner and an actor."""
+APART = ["--arrangement", "apart"]
+FLAGS = {
+    "serial": [], "split": ["--split"], "apart": APART, "pipelined": ["--arrangement", "pipelined"],
+    "two units": ["--arrangement", "pipelined", "--units", "two"], "learners": [*APART, "--learners", "2"],
+    "copies": ["--arrangement", "copies", "--processes", "2"],
+}  # fmt: skip
+TAKEN = dict.fromkeys(("ddpg", "td3", "sac"), FLAGS) | {"dqn": FLAGS.keys() - {"split"}}
+TAKEN |= {"a3c": {"serial", "split", "copies"}, "dyna_q": {"serial"}}
+TAKEN |= dict.fromkeys(("memr", "mbpo"), ("serial", "split"))
+"""The arrangements by which an algorithm trains."""
+DAILY = {
+    "cartpole_dqn": "two units", "cartpole_a3c": "copies", "cartpole_ddpg": "apart", "pendulum_sac": "pipelined",
+    "pendulum_td3": "split", "hopper_td3": "learners",
+}  # fmt: skip
+CELLS = matrix(names(), FLAGS, brief=lambda name, by: DAILY.get(name, "serial") == by)
 
 
-@pytest.mark.parametrize("name", [pytest.param("apart", marks=pytest.mark.slow), "pipelined"])
-def test_a_run_writes_what_a_serial_one_does_and_who_did_it(tmp_path, name):
-    summary = finish(begin(tmp_path / "run", name, of=workload(presampled=2)))
-    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == json.loads(json.dumps(summary))
-    assert (summary["steps"], summary["updates"]) == (300, 281)
-    assert summary["arrangement"] == Arrangement(name=name).to_dict()
-    processes = summary["processes"]
-    kinds = ["learner-0", "actor-0", *(["keeper-0"] if name == "pipelined" else [])]
-    assert sorted(processes["cores"]) == sorted(kinds)
-    assert all(set(cores) <= os.sched_getaffinity(0) for cores in processes["cores"].values())
-    assert processes["lead"] <= 2
-    assert summary["ratio"] == pytest.approx(1, abs=0.01)
-    assert processes["restarts"] == 0
-    assert summary["throughput"]["cpu_percent"] > 0
-    assert summary["settled"]["updates"] <= 181
-    points = read_rows(tmp_path / "run")
-    assert [int(row["step"]) // 100 for row in points] == [1, 2, 3]
-    assert len(read_rows(tmp_path / "run", "episodes.csv")) == summary["episodes"] > 20
+@pytest.mark.parametrize(("name", "by"), CELLS + matrix(ALGORITHMS, ["serial"], brief=lambda *_: True))
+def test_a_workload_trains_by_an_arrangement_or_is_refused(tmp_path, name, by):
+    """Shipped ones, made small, and what ``init`` writes of an algorithm."""
+    keys, out = read_keys(name) | {"network.hidden": "[8]"}, tmp_path / "run"
+    keys |= {key: min(int(keys[key]), most) for key, most in MOST.items() if key in keys}
+    (tmp_path / "mine.toml").write_text("".join(f"{key} = {value}\n" for key, value in keys.items()))
+    known = load(tmp_path / "mine.toml")
+    is_taken, interval = by in TAKEN[known.algorithm], known.learner.update_interval
+    code = main(["train", str(tmp_path / "mine.toml"), *FLAGS[by], "--test-episodes", "0", "--out", str(out)])
+    assert (code, out.exists()) == ((0, True) if is_taken else (2, False))
+    if not is_taken:
+        return
+    summary, points = json.loads((out / "summary.json").read_text()), read_rows(out)
+    assert 150 <= summary["steps"] < 152
+    intervals = [int(row["step"]) // 50 for row in points]
+    if by == "copies":  # others may pass an interval, or take the last step, before the first looks
+        assert 0 < len(intervals) == len({*intervals} & {1, 2, 3})
+    else:
+        assert intervals == [1, 2, 3]
+    assert np.isfinite(summary["validation_best"])
     assert summary["validation_best_step"] in {int(row["step"]) for row in points}
-    assert {"best.pt", "checkpoint.pt"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert len(read_rows(out, "episodes.csv")) == summary["episodes"]
+    assert {"best.pt", "checkpoint.pt"} <= {path.name for path in out.iterdir()}
+    assert summary["updates"] > 0
+    if by in KEEPERS or (by == "serial" and known.algorithm in ("dqn", "ddpg", "td3", "sac", "a3c")):
+        assert summary["updates"] == summary["steps"] // interval - 63 // interval
+    if by in KEEPERS:
+        processes = summary["processes"]
+        assert sorted(processes["cores"]) == sorted(["learner-0", "actor-0", *KEEPERS[by]])
+        assert all(set(cores) <= os.sched_getaffinity(0) for cores in processes["cores"].values())
+        assert processes["lead"] <= interval + 1
+        assert processes["restarts"] == 0
+        assert abs(summary["ratio"] - interval) * summary["updates"] <= interval  # of the last gradient step
 
 
 def test_ctrl_c_saves_the_run_and_it_goes_on_from_there(tmp_path):
-    run = meddle(begin(tmp_path), 120, lambda: os.kill(os.getpid(), signal.SIGINT))
-    save, before = run.save, signal.getsignal(signal.SIGINT)
+    run = begin(tmp_path)
+    advance, save, before = run._loop.advance, run.save, signal.getsignal(signal.SIGINT)
+
+    def interrupt():
+        if run._loop.step >= 120:
+            run._loop.advance = advance
+            os.kill(os.getpid(), signal.SIGINT)
+        return advance()
+
+    run._loop.advance = interrupt
     run.save = lambda: (save(), run._loop.advance())  # as others go on after it
     error, state = break_off(run, tmp_path, Interrupted)
     assert str(error).startswith("interrupted; ")
@@ -278,13 +310,10 @@ FAULTY = [
 
 def test_a_faulty_answer_is_a_sentence_that_names_its_file(tmp_path):
     for content, facts in FAULTY:
-        with pytest.raises(TrainingError) as caught:
+        with refused(f"answer.json: {facts}"):
             set_up(tmp_path, content)
-        said = str(caught.value)
-        assert all(fact in said for fact in ("answer.json: ", *facts.split())), said
-        assert "\n" not in said
     for given in (["--fanout", "4"], ["--split"], ["--threads", "1"]):  # which the answer decides
-        with pytest.raises(TrainingError, match=f"{given[0]} .*--mapping"):
+        with refused(f"{given[0]} --mapping"):
             set_up(tmp_path, answer(), *given)
 
 
@@ -334,18 +363,6 @@ def test_actors_fetch_what_a_learner_on_a_device_has_learned(device):
     again.load_state_dict(saved)
     np.testing.assert_array_equal(again.learner.weights(), acting)
     again.close()
-
-
-def test_a_profile_times_gradient_steps_on_a_device(device, monkeypatch):
-    def batches():
-        every = itertools.chain.from_iterable(groups(tiny("sac"), PRESETS["brief"], 2))
-        return {cell.batch for cell in every if cell.contestant == "cuda"}
-
-    assert not batches()
-    monkeypatch.setattr(cells, "fingerprint", lambda: {"gpus": ["A GPU"]})
-    assert batches() == {*PRESETS["brief"].batches, tiny("sac").learner.batch}
-    step = make(World(tiny("sac"), 0, 1 << 20), {"contestant": "cuda", "batch": 4, "options": {}})
-    assert np.shape(step(0)[0]) == (4,)
 
 
 def test_several_learners_share_no_device(device):
@@ -426,8 +443,3 @@ def test_actor_and_critic_in_two_processes_learn_the_same(algorithm):
         with pytest.raises(ProcessLost, match=r"^the process of the policy was ended$"):  # a run says how to continue
             two.step(batch_of(workload), WEIGHTS)
     assert not lives(pid)
-
-
-def test_a_run_by_two_processes(tmp_path):
-    assert main(["train", "pendulum_td3", "--split", "--arrangement", "apart", *short(tmp_path)]) == 0
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] > 0

@@ -96,15 +96,6 @@ def test_phases_of_parts_make_up_the_step(name, algorithm):
         assert_equal_states(one, other, rtol=1e-6, atol=1e-7)
 
 
-def test_learners_on_another_device_share_no_memory():
-    learner = make(tiny(), "torch")
-    vectors = learner.vectors()
-    learner.device, learner._is_on_host = torch.device("meta"), False
-    for share in (learner.vectors, lambda: learner.place(vectors)):
-        with pytest.raises(TrainingError, match="not on meta; leave out --device"):
-            share()
-
-
 class Crowd:
     """Learners of an arrangement, each as a process would have it, here in threads of one process."""
 
@@ -189,6 +180,11 @@ def check_steps(name, algorithm, sync, count, rtol, atol):
     assert crowd.count_updates() == alone.steps, algorithm
     assert_equal_states(crowd.learners[0], alone, rtol=rtol, atol=atol)
     assert np.abs(alone.weights() - first).max() > 1e-3
+
+
+def test_learners_of_stacked_frames_share_gradients():
+    frames = small(shape=(6, 6), dtype="uint8", frames=4, kind="mlp", hidden=(8,), local_storage=8)
+    assert SharedGradients(make(frames, "torch"), Arrangement(name="apart", learners=2)).learners == 2
 
 
 def test_steps_of_others_during_a_step_are_counted():

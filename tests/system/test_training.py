@@ -1,35 +1,47 @@
-"""Runs: what a run writes and refuses, what ends it, its rates, and checkpoints that were damaged or edited."""
+"""Runs: what one writes and refuses, what ends it, its rates, its checkpoints; whole and in parts they are the same."""
 
 import contextlib
 import copy
+import dataclasses
+import itertools
 import json
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import types
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from impls.training import TrainingError, load
-from tests.learning import change
-from tests.nursery import run_python
+from tests.learning import assert_goes_on, change
+from tests.nursery import UNCOVERED, run_python
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
+pytest.importorskip("numba")
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
-from impls.training.algorithm import ALGORITHMS  # noqa: E402
+from impls.training.arrangement import COPIES, Arrangement  # noqa: E402
 from impls.training.clock import Stopwatch  # noqa: E402
+from impls.training.copies.loop import CopiesLoop  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts, terminable  # noqa: E402
+from impls.training.loop import SerialLoop  # noqa: E402
 from impls.training.run import Plan, rates_of, start  # noqa: E402
-from impls.training.workload import Evaluation  # noqa: E402
-from tests.parallel_runs import begin_run, run_to  # noqa: E402
+from impls.training.workload import Evaluation, Model  # noqa: E402
+from tests import curves  # noqa: E402
+from tests.committed import ROOT  # noqa: E402
+from tests.matrix import slow  # noqa: E402
+from tests.parallel_runs import begin_run, read_rows, run_to, same_run, small, until  # noqa: E402
+from tests.profiled import write_workload  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
@@ -55,11 +67,13 @@ def spoil(run, fault, at=0):
     getattr(environment, "environment", environment)._made.unwrapped._fault = fault
 
 
-def test_an_unusable_model_is_warned_of_once(tmp_path, capsys):
+def test_an_unusable_model_and_a_lost_node_are_told_once(tmp_path, capsys):
     with contextlib.closing(begin_run(SHORT, tmp_path / "run")) as run:
         run._loop.model = types.SimpleNamespace(complaint=lambda: "the model is of no use")
+        run._loop.take_events = lambda events=["a node is lost"]: [events.pop()] if events else []
         run.run()
-    assert capsys.readouterr().err.count("the model is of no use") == 1
+    said = capsys.readouterr().err
+    assert (said.count("the model is of no use"), said.count("note: a node is lost")) == (1, 1)
 
 
 def test_without_a_terminal_a_line_is_shown_at_times(tmp_path, capsys):
@@ -81,18 +95,6 @@ def test_a_time_box_begins_with_the_first_step(tmp_path, starts):
     assert summary["seconds"] >= 0.5
     assert (summary["updates"] > 0) == (starts == 16)
     assert summary["steps"] > 0
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_init_writes_trains(tmp_path, monkeypatch, algorithm):
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "mine", "--algorithm", algorithm]) == 0
-    tree = [] if algorithm in ("a3c", "dyna_q") else ["--contestant", "numpy"]
-    updates = 1020 // 128 if algorithm == "a3c" else 21
-    assert main(["train", "mine.toml", "--steps", "1020", *tree, "--test-episodes", "0", "--out", "out"]) == 0
-    summary = json.loads(Path("out/summary.json").read_text())
-    assert (summary["workload"], summary["updates"]) == ("mine", updates)
-    assert (summary["alpha"] is None) == (algorithm == "a3c")  # which has no replay
 
 
 def test_only_its_own_learner_needs_or_loads_torch(tmp_path):
@@ -333,6 +335,22 @@ def resume(folder, saved, state):
     begin_run(SHORT, folder, resume=True).close()
 
 
+CHANGED = [
+    (f"loop learner {vector} 1", np.inf, f"{vector} has not the form")
+    for vector in ("weights", "targets", "mean", "square")
+]
+CHANGED += [("identity workload learner batch", None, r"learner\.batch"), ("identity workload model kind", None, "")]
+CHANGED += [("identity workload evaluation interval", None, r"evaluation\.interval")]
+"""A place in a checkpoint, what stands there instead (None: nothing), and what is said: keys with defaults may lack."""
+
+
+def test_a_checkpoint_has_finite_numbers_and_needed_keys(tmp_path, saved):
+    for place, value, said in CHANGED:
+        at = tuple(1 if key == "1" else key for key in place.split())
+        with pytest.raises(TrainingError, match=said) if said else contextlib.nullcontext():
+            resume(tmp_path, saved, replace_part(saved[1], at, value))
+
+
 def test_a_run_keeps_its_threads_and_may_change_device(tmp_path, saved, capsys):
     torch.set_num_threads(2)
     try:
@@ -342,14 +360,6 @@ def test_a_run_keeps_its_threads_and_may_change_device(tmp_path, saved, capsys):
         torch.set_num_threads(1)
     resume(tmp_path, saved, saved[1] | {"setting": saved[1]["setting"] | {"device": "cuda"}})
     assert re.match("warning: .*cuda to cpu", capsys.readouterr().err)
-
-
-def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path, monkeypatch):
-    with monkeypatch.context() as patches:
-        patches.setattr(checkpoint, "FORMAT", 1)
-        checkpoint.save({}, tmp_path / "checkpoint.pt")
-    with pytest.raises(TrainingError, match=rf"format 1, .* {checkpoint.FORMAT};"):
-        resume_short(tmp_path)
 
 
 def test_a_checkpoint_beyond_memory_is_a_sentence(tmp_path, monkeypatch):
@@ -369,16 +379,18 @@ def test_a_checkpoint_beyond_memory_is_a_sentence(tmp_path, monkeypatch):
         resume_short(tmp_path)
 
 
-def test_nothing_in_a_checkpoint_is_executed(tmp_path):
+def test_other_files_are_neither_loaded_nor_executed(tmp_path):
     class Evil:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "made"),)
 
-    path = tmp_path / "evil.pt"
-    with path.open("wb") as file:
-        np.savez(file, np.array([Evil()]))
-    with pytest.raises(TrainingError, match="damaged"):
-        checkpoint.load(path)
+    np.savez(tmp_path / "0.npz", np.array([Evil()]))
+    np.savez_compressed(tmp_path / "1.npz", np.frombuffer(b'{"format": 5, "state": 1}', np.uint8))
+    with mock.patch.object(checkpoint, "FORMAT", 1):
+        checkpoint.save({}, tmp_path / "2.npz")
+    for number, said in enumerate(("damaged", "compressed", rf"format 1, .* {checkpoint.FORMAT};")):
+        with pytest.raises(TrainingError, match=said):
+            checkpoint.load(tmp_path / f"{number}.npz")
     assert not (tmp_path / "made").exists()
 
 
@@ -394,13 +406,6 @@ def test_no_array_loads_with_a_damaged_shape_or_type(tmp_path):
                 path.write_bytes(whole[:at] + bytes([letter]) + whole[at + 1 :])
                 with pytest.raises(TrainingError, match="damaged"):
                     checkpoint.load(path)
-
-
-def test_a_compressed_part_of_a_checkpoint_is_refused(tmp_path):
-    path = tmp_path / "checkpoint.npz"
-    np.savez_compressed(path, np.frombuffer(b'{"format": 5, "state": 1}', np.uint8))
-    with pytest.raises(TrainingError, match="compressed"):
-        checkpoint.load(path)
 
 
 def find_places(state, at=()):
@@ -442,20 +447,6 @@ def test_odd_contents_of_a_checkpoint_are_a_sentence(saved, tmp_path, odd):
     assert [at for at in resumed if not OWN & {*at} and at not in lacks_default] == []
 
 
-def test_a_checkpoint_lacks_only_keys_with_defaults(saved, tmp_path):
-    """A later version may have added keys."""
-    resume(tmp_path, saved, replace_part(saved[1], ("identity", "workload", "model", "kind"), None))
-    for key in (("learner", "batch"), ("evaluation", "interval")):  # which have another value, or no default
-        with pytest.raises(TrainingError, match=re.escape(".".join(key))):
-            resume(tmp_path, saved, replace_part(saved[1], ("identity", "workload", *key), None))
-
-
-@pytest.mark.parametrize("vector", ["weights", "targets", "mean", "square"])
-def test_numbers_that_are_not_finite_are_refused(saved, tmp_path, vector):
-    with pytest.raises(TrainingError, match=f"{vector} has not the form"):
-        resume(tmp_path, saved, replace_part(saved[1], ("loop", "learner", vector, 1), np.inf))
-
-
 def test_a_checkpoint_is_written_over_what_a_kill_left(tmp_path):
     (tmp_path / ".checkpoint.pt.part").write_bytes(b"half of a checkpoint")
     checkpoint.save({"step": 1}, tmp_path / "checkpoint.pt")
@@ -473,14 +464,218 @@ def test_cartpole_is_solved_by_the_shipped_workload(tmp_path, seed):
         assert run.run()["test_mean"] >= 475
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["cartpole_ddpg", "hopper_ddpg", "hopper_td3", "hopper_sac", "lunarlander_dqn", "pong_dqn"]
-)
-def test_every_shipped_workload_starts(tmp_path, name):
-    workload = load(name)
-    starts = max(workload.learner.batch, 1024)
-    few = {"learning_starts": starts, "capacity": 20_000, "steps": 1_200}
-    summary = run_with(change(workload, **few, evaluation=Evaluation(interval=1_200, episodes=1)), tmp_path)
-    assert summary["updates"] > 0
-    assert np.isfinite(summary["validation_best"])
+# The same run, bit for bit: whole or in parts, after whatever ended it
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The file of a workload of few steps."""
+    return write_workload(tmp_path)
+
+
+@pytest.fixture
+def workload(path):
+    settings = {"steps": 600, "learning_starts": 100, "batch": 16, "capacity": 300, "local_storage": 3, "hidden": (16,)}
+    evaluation = Evaluation(interval=150, episodes=2, solved=20.0)
+    return change(load(path), initial_priority="td_error", evaluation=evaluation, **settings)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return tmp_path / "whole", tmp_path / "parts"
+
+
+def command(path, out, *more):
+    given = ["train", str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2"]
+    return [*given, "--steps", "600", "--out", str(out), *more]
+
+
+VECTOR = {"environments": 7, "count": 2, "sync_interval": 4, "steps": 450}
+PENDULUM = {"environment": "Pendulum-v1", "shape": (3,), "choices": 0, "size": 1, "steps": 450}
+RESUMED = {
+    "dqn": {},
+    "two actors": {"presampled": 3, "count": 2, "sync_interval": 4},
+    "sac": {"algorithm": "sac"},
+    "td3": {"algorithm": "td3", "count": 3, "sync_interval": 2},
+    "vector of environments": VECTOR,
+    "separate environments": VECTOR | {"environment": "tests.fake_environments:OpaqueCarts-v0"},
+    "mbpo": {"algorithm": "mbpo", "alpha": 0.0, "model": Model(kind="ensemble", horizon=2), **PENDULUM},
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_run_ends_as_a_whole_one(workload, folders, name):
+    workload = change(workload, **RESUMED[name])
+    whole = run_to(workload, folders[0])
+    assert run_to(workload, folders[1], until=290) is None
+    if workload.steps > 511:
+        assert run_to(workload, folders[1], until=511, resume=True) is None
+    run_to(workload, folders[1], resume=True)
+    same_run(*folders)
+    assert whole == json.loads((folders[0] / "summary.json").read_text())
+    points = read_rows(folders[0])
+    # Weights are evaluated once an interval, in the turn that comes to its end.
+    assert [int(point["step"]) // 150 for point in points] == [*range(1, workload.steps // 150 + 1)]
+    assert all(int(point["step"]) % 150 < workload.actors.environments for point in points)
+    assert (whole["test_episodes"], whole["validation_best"]) == (3, max(float(row["mean_score"]) for row in points))
+    assert whole["updates"] == whole["steps"] // 2 - 99 // 2
+    assert len(read_rows(folders[0], "episodes.csv")) == whole["episodes"]
+    rates = whole["throughput"]
+    assert (rates["update_frame_hz"], rates["gpu_percent"]) == (rates["update_hz"] * 16, None)
+
+
+def test_a_done_run_goes_on_to_more_steps(workload, folders, capsys):
+    shorter = change(workload, steps=400)
+    run_to(workload, folders[0])
+    assert run_to(shorter, folders[1])["steps"] == 400
+    with pytest.raises(TrainingError, match=r"--steps than 400"):
+        run_to(shorter, folders[1], resume=True)
+    assert run_to(workload, folders[1], until=500, resume=True) is None
+    said = capsys.readouterr().err
+    assert ("600" in said, "beta" in said) == (True, False)
+    assert not (folders[1] / "summary.json").exists()  # it is not done any more
+    assert run_to(workload, folders[1], resume=True)["steps"] == 600
+    same_run(*folders)
+
+
+def test_beta_does_not_fall_back_at_more_steps(workload, tmp_path, capsys):
+    for steps in (150, 200, 250):
+        longer = change(workload, steps=steps, beta_end=1.0)
+        with contextlib.closing(begin_run(longer, tmp_path / "run", resume=steps > 150)) as run:
+            assert run._loop.beta() == (1.0 if steps > 150 else 0.4)
+            assert run.run()["steps"] == steps
+    assert capsys.readouterr().err.count("beta") == 2
+
+
+@pytest.mark.parametrize("kills", [1, slow(9)])
+def test_a_killed_run_is_resumed(path, folders, kills):
+    """The run is killed after its first checkpoint, at no chosen moment, or again and again, whatever it does."""
+    whole, parts = folders
+    more = []
+    for patience in np.random.default_rng(0).uniform(0, range(kills)):
+        words = [sys.executable, "-m", "impls.training", *command(path, parts, *more)]
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+            until((parts / "checkpoint.pt").exists)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(patience)
+            child.kill()
+        more = ["--resume"]
+        if is_done := (parts / "summary.json").exists():
+            assert kills > 1
+            break
+    assert main(command(path, whole)) == 0
+    assert is_done or main(command(path, parts, "--resume")) == 0
+    same_run(whole, parts)
+
+
+ASKED = {"training": (signal.SIGTERM, 317, 317), "an evaluation": (signal.SIGINT, 4, 300)}
+"""The signal by which a run is asked to end; at which step, or episode of evaluations; the step that is saved."""
+
+
+@pytest.mark.parametrize("where", ASKED)
+def test_a_run_asked_to_end_is_saved_and_resumed(workload, folders, where):
+    number, moment, step = ASKED[where]
+    workload, count = change(workload, steps=450), itertools.count(1)
+    run_to(workload, folders[0])
+    with contextlib.closing(begin_run(workload, folders[1], 10**6, 3, seed=3)) as run:
+        target, name = (run._loop, "advance") if where == "training" else (run._evaluated, "reset")
+        plain = getattr(target, name)
+
+        def ask(*given):
+            if next(count) == moment:
+                os.kill(os.getpid(), number)
+            return plain(*given)
+
+        setattr(target, name, ask)
+        with pytest.raises(Interrupted, match=rf" at [\d,.]+/s .* step {step}: .*--resume"):
+            run.run()
+    run_to(workload, folders[1], resume=True)
+    same_run(*folders)
+
+
+def test_a_run_on_a_full_disk_is_resumed(path, folders):
+    """After the first checkpoint files may grow to 2,000 bytes."""
+    pytest.importorskip("resource")
+    whole, parts = folders
+    code = f"""
+import resource, sys
+from impls.training import checkpoint
+from impls.training.__main__ import main
+save = checkpoint.save
+def saved(state, path):
+    save(state, path)
+    if path.name == "checkpoint.pt":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, -1))
+checkpoint.save = saved
+sys.exit(main({command(path, parts)!r}))
+"""
+    said = run_python("-c", code, exit_code=2, **UNCOVERED).stderr.splitlines()[-1]
+    assert re.match(r"error: \S*(checkpoint.pt|best.pt): ", said)
+    assert all((parts / name).read_text().endswith("\n") for name in ("curve.csv", "episodes.csv"))
+    assert not list(parts.glob(".*.part"))
+    assert 0 < checkpoint.load(parts / "checkpoint.pt")["loop"]["step"] < 600
+    assert main(command(path, whole)) == 0
+    assert main(command(path, parts, "--resume")) == 0
+    same_run(whole, parts)
+
+
+# A learner and a loop
+
+
+LOOPS = {"torch, dense": "numpy", "dense, torch": "numpy", "dense, dense": "numba"}
+"""Implementations of a learner and of the policy by which actors act, and a tree."""
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "a3c"])
+@pytest.mark.parametrize("pair", LOOPS)
+def test_a_resumed_loop_goes_on_alike(algorithm, pair):
+    workload = change(fake(replay={"initial_priority": "td_error"}), algorithm=algorithm)
+    if algorithm == "a3c":
+        workload = change(workload, batch=3, update_interval=3, learning_starts=3)
+    made = dict(zip(("learner", "policy"), pair.split(", "), strict=True)) | {"contestant": LOOPS[pair], "seed": 1}
+    first, second = (SerialLoop(workload, **made) for _ in range(2))
+    for _ in range(40):
+        first.advance()
+    assert_goes_on(first, second, lambda loop: (loop.advance(), loop.losses), 30)
+
+
+ON_POLICY = dict.fromkeys(("batch", "update_interval", "learning_starts"), 3) | {"capacity": 0}
+AS_COPIES = {
+    "dqn": {},
+    "dqn, in turns": {"local_storage": 8, "presampled": 2, "environments": 2},
+    "dyna_q": {"algorithm": "dyna_q"},  # without model workers
+    "a3c": {"algorithm": "a3c"} | ON_POLICY,
+}
+
+
+@pytest.mark.parametrize("name", AS_COPIES)
+def test_one_copy_is_the_serial_loop(name):
+    copied = small(steps=400, **AS_COPIES[name])
+    plain = dataclasses.replace(copied, algorithm="dqn") if copied.algorithm == "dyna_q" else copied
+    serial, copies = SerialLoop(plain, seed=3), CopiesLoop(copied, Arrangement(name=COPIES), seed=3)
+    with contextlib.closing(serial), contextlib.closing(copies):
+        ended = 0
+        for _ in range(200):
+            episodes = serial.advance()
+            assert copies.advance() == episodes
+            assert (copies.step, copies.updates) == (serial.step, serial.updates)
+            ended += len(episodes)
+        assert min(serial.updates, ended) > 10
+        assert_array_equal(copies.learner.parameters, serial.learner.parameters)
+        assert_array_equal(copies.learner.vectors().square, serial.learner.vectors().square)
+
+
+# What was kept (tests/curves.py)
+
+
+def test_learners_begin_with_the_kept_weights():
+    kept = json.loads(curves.FILE.read_text())
+    assert len(kept["weights"]) == len(kept["curves"]) > 20
+    assert not list(curves.list_changes(kept, curves.hash_all(["weights"])))
+
+
+def test_the_same_seed_gives_the_kept_curve():
+    kept, part = json.loads(curves.FILE.read_text()), ("pendulum_sac", "dense")
+    is_comparable = kept["made with"] == curves.describe_machine()
+    expected = kept["curves"][" ".join(part)] if is_comparable else curves.hash_curve(*part)
+    assert curves.hash_curve(*part) == expected

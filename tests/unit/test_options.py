@@ -195,17 +195,6 @@ def test_a_faster_set_is_the_answer():
     assert all("fanout" in part.more["details"] for part in trees)  # of whichever device it is on
 
 
-def test_options_are_listed_of_one_of_equal_devices():
-    problem = pipelined(several("u200", "gpu", 2))
-    assert {device for one in problem.every_option() for device, _ in one.where} == {"cpu", "fpga", "gpu", "gpu1"}
-    alone = {one.device for part in ("learner", "storage") for one in problem.options[part] if not one.also}
-    assert alone == {"cpu", "fpga", "gpu"}
-    trees = [tuple(one.device for one in tree) for tree in problem.trees]
-    assert {tree for tree in trees if "gpu1" in tree} == {("gpu", "gpu1")}
-    numbers = {hop.rests_on.id for route in problem.ways.values() for hop in route}
-    assert numbers == {"link cpu-gpu", "link cpu-fpga"}
-
-
 def test_what_is_fixed_to_one_of_equal_devices_sets_it_apart():
     problem = pipelined(several("h200", "gpu", 3), storage="gpu1")
     assert problem.equal == (("gpu", "gpu2"),)

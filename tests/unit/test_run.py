@@ -1,26 +1,29 @@
-"""The loop that measures: it goes on with shipped files, cut off anywhere, and repeats nothing; and model rollouts."""
+"""The loop that measures goes on and repeats nothing; model rollouts; clocks of benchmarks and of a training run."""
 
 import dataclasses
+import importlib
 import json
+import re
 import sys
+import time
 from argparse import Namespace
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-import impls
-from benchmarks import compare
+from benchmarks import clock
 from benchmarks.__main__ import main
-from benchmarks.cases import Case
+from benchmarks.cases import Case, Prepared
+from benchmarks.clock import CallClock, SharedClock, StretchClock, clock_of
 from benchmarks.libraries import rows as own_rows
-from benchmarks.libraries.base import tree_names
 from benchmarks.run import Stamp, Tally, run, show
 from benchmarks.tables import MOST_ROWS, compare_fastest, write_fastest
-from benchmarks.timing import Timing
+from benchmarks.timing import LEAST_SAMPLES, Timing, interleave
 from benchmarks.topic import parser_for
-from benchmarks.topics import peers, share
-from benchmarks.topics.profile.cells import PRESETS, groups
+from benchmarks.topics import share
 from benchmarks.topics.replay import command, worker
 from benchmarks.topics.replay.cells import COMPILED, IN_PYTHON, STEP_PARTS, TRAINED, Plan
 from benchmarks.workers import Untimed
@@ -28,75 +31,14 @@ from dse import records
 from dse.platforms import checkout
 from dse.records import RecordError, read_file
 from impls.replay import SegmentedReplay
+from impls.training import clock as training
 from impls.training import load
 from impls.training.weights import layout_of
-from tests.committed import RESULTS
-from tests.made import alter, make_record
+from tests.made import make_record
 from tests.oracles.naive_replay import Naive
 
 CODE = {"code": "c0de"}
 QUIET, SHOWN = (Namespace(json=is_quiet, dry_run=False) for is_quiet in (True, False))
-
-
-def shipped(name):
-    """The records of a file that one commit measured: a profile's newest, whose cells are today's, else the first.
-
-    Each cell is there once, although a disturbed machine had some measured again, and each record has its evidence,
-    which those that are shipped were made without.
-    """
-    found = read_file(RESULTS / name)
-    commit = found[-1 if "profile" in name else 0].commit
-    once = list({one.cell: one for one in reversed(found) if one.commit == commit}.values())[::-1]
-    return [alter(one, machine={**one.machine, "evidence": CODE}) for one in once]
-
-
-def swept(stamp):
-    found = shipped("d7dae63b89/quick.jsonl")
-    return [[compare._case(one) for one in found if one.primitive == "sum_tree"]], stamp.cell
-
-
-def profiled(stamp):
-    there = {
-        record.cell for record in shipped("8fb834d50a/profile-cartpole_dqn-quick.jsonl")
-    }  # of before resets were timed
-    profile = groups(load("cartpole_dqn"), PRESETS["quick"], 2)
-    return [[cell for cell in group if stamp.cell(cell) in there] for group in profile], stamp.cell
-
-
-SHIPPED = {
-    "d7dae63b89/quick.jsonl": ("sum_tree", swept, 412),
-    "8fb834d50a/profile-cartpole_dqn-quick.jsonl": ("training", profiled, 69),
-}
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-@pytest.mark.parametrize("kept", [0.0, 0.99])
-def test_it_goes_on_with_a_shipped_file_that_was_cut_off(tmp_path, name, kept):
-    primitive, cells, count = SHIPPED[name]
-    whole = shipped(name)
-    stamp = Stamp(whole[0].commit, False, "made up", primitive, whole[0].machine)
-    first = whole[: int(kept * len(whole))]
-    path = tmp_path / "records.jsonl"
-    path.write_text("".join(one.to_json() + "\n" for one in first) + '{"run":{"schema":3,"comm')
-    by_cell = {one.cell: one for one in whole}
-    found, named = cells(stamp)
-
-    def again():
-        return run(found, path, stamp, lambda todo: [by_cell[named(cell)] for cell in todo], QUIET, name=named)
-
-    with pytest.warns(UserWarning, match="the last line is torn"):
-        tally = again()
-    wanted = {named(cell) for group in found for cell in group}
-    done = len({one.cell for one in first if one.median_seconds is not None} & wanted)
-    assert (tally.cells, tally.resumed, tally.by_status.total()) == (count, done, count - done)
-    after = read_file(path)
-    assert after[: len(first)] == first
-    times = Counter(one.cell for one in after if one.cell in wanted)
-    assert times == dict.fromkeys(wanted, 1)
-    second = again()
-    refused = sum(by_cell[cell].median_seconds is None for cell in wanted)
-    assert (second.resumed, second.by_status) == (count - refused, {"skipped": refused} if refused else {})
-    assert read_file(path) == after
 
 
 # Made-up cells: their numbers.
@@ -159,13 +101,7 @@ def test_records_by_whatever_changes_a_number_are_not_counted(tmp_path):
         tally, measured = run_numbers(path, [1, 2], by=stamp(machine={**MADE_UP, **other}))
         assert (tally.resumed, measured) == (0, [1, 2])
     assert len(read_file(path)) == 3 * len(OTHERS)
-
-
-def test_the_same_code_counts_at_another_commit(tmp_path):
-    """Edits count as code."""
-    run_numbers(tmp_path / "a.jsonl", [1, 2])
-    tally, measured = run_numbers(tmp_path / "a.jsonl", [1, 2, 3], by=stamp(commit="beef", dirty=True))
-    assert (tally.resumed, measured) == (2, [3])
+    assert run_numbers(path, [1, 2, 3], by=stamp(commit="beef", dirty=True))[1] == [3]  # of the same code
 
 
 def test_records_without_evidence_answer_nothing(tmp_path):
@@ -219,17 +155,6 @@ REACHED = [
 ]
 
 
-def test_an_edit_of_what_a_clock_reaches_is_other_code(tmp_path):
-    before = hash_of(tmp_path / "before")
-    for number, (name, text) in enumerate(REACHED):
-        assert hash_of(tmp_path / str(number), **{name: text}) != before, name
-
-
-def test_a_file_that_is_being_written_counts_by_its_text(tmp_path):
-    half, more = (hash_of(tmp_path, **{"impls/trees/tree.py": f"def find(leaf:{end}"}) for end in ("", " "))
-    assert half != more
-
-
 UNREACHED = [
     ("impls/trees/tree.py", '# Why.\n\ndef find(leaf):\n    """Return the leaf."""\n\n    return (\n        leaf)'),
     ("impls/trees/__init__.py", ""),
@@ -242,10 +167,13 @@ UNREACHED = [
 ]
 
 
-def test_texts_and_code_that_no_clock_reaches_change_nothing(tmp_path):
+def test_only_an_edit_of_code_that_a_clock_reaches_is_other_code(tmp_path):
     before = hash_of(tmp_path / "before")
-    for number, (name, text) in enumerate(UNREACHED):
-        assert hash_of(tmp_path / str(number), **{name: text}) == before, name
+    for number, (name, text) in enumerate(REACHED + UNREACHED):
+        is_reached = number < len(REACHED)
+        assert (hash_of(tmp_path / str(number), **{name: text}) != before) == is_reached, (name, text)
+    half, more = (hash_of(tmp_path, **{"impls/trees/tree.py": f"def find(leaf:{end}"}) for end in ("", " "))
+    assert half != more  # of a file that is being written the text counts
 
 
 def test_evidence_has_what_is_installed_and_what_is_set(tmp_path, monkeypatch):
@@ -322,8 +250,12 @@ def test_whatever_ends_it_each_finished_cell_is_on_disk(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run([[1, 2]], path, stamp(), interrupted, QUIET, name=lambda number: record(number).cell)
     assert [one.contestant for one in read_file(path)] == ["1"]
-    tally, measured = run_numbers(path, [1, 2])
+    with path.open("a") as file:
+        file.write('{"run":{"schema":3,"comm')  # as a kill leaves a line
+    with pytest.warns(UserWarning, match="the last line is torn"):
+        tally, measured = run_numbers(path, [1, 2])
     assert (tally.resumed, measured) == (1, [2])
+    assert [one.contestant for one in read_file(path)][:2] == ["1", "2"]
 
 
 def test_a_file_that_holds_something_else_is_left_as_it_is(tmp_path):
@@ -354,11 +286,6 @@ def test_a_tree_without_a_time_has_both_records_and_a_loop_none():
     loop = dataclasses.replace(tree, contestant="loop", op="step")
     refused = [[*topic.refused(cell, Untimed("skipped", "no memory"))] for cell in (tree, loop)]
     assert [[one.op for one in found] for found in refused] == [["tree", "learning"], []]
-
-
-def test_every_tree_and_library_can_be_compared():
-    for name in (*impls.names(), *tree_names()):
-        assert {fields["contestant"] for fields in peers.implementations([name])} == {name}
 
 
 def test_a_buffer_or_part_that_is_not_measured_is_refused(capsys):
@@ -492,3 +419,203 @@ def test_a_step_whose_environment_is_not_here_is_skipped(monkeypatch):
     monkeypatch.setattr(worker, "pin_to", lambda *_: [0])
     cell = {"part": "memr", "contestant": "env", "op": "step", "batch": 1, "options": {"workload": TRAINED}}
     assert "gymnasium" in worker._Session().prepare(cell, seed=0, sample_seconds=0.001, rows=1)["skipped"]
+
+
+# Clocks in a simulated time
+
+
+LATE = 0.005  # seconds after the last call at which the device has finished
+ENQUEUED = 1e-4  # seconds for which a call keeps the host
+
+
+class Device:
+    """A device in simulated time: a call returns at once, its work is done later, and only waiting shows it."""
+
+    def __init__(self, monkeypatch, late=LATE):
+        self.now, self.turns, self._late = 0.0, [], late
+        self._idle = 0.0  # when the device has finished
+        monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def call(self, turn):
+        self.turns.append(turn)
+        self.now += ENQUEUED
+        self._idle = max(self._idle, self.now + self._late)
+
+    def finish(self):
+        self.now = max(self.now, self._idle)
+
+
+def test_a_sample_lasts_until_the_device_has_finished(monkeypatch):
+    device = Device(monkeypatch)
+    prepared = Prepared(Case("numpy", "draw", 10, 1), SimpleNamespace(synchronize=device.finish), device.call)
+    for timed in (CallClock(device.call, 0.010, device.finish), clock_of(prepared, 0.010)):
+        device.turns.clear()
+        for _ in range(3):
+            assert timed.sample() * timed.calls_per_sample == pytest.approx(timed.calls_per_sample * ENQUEUED + LATE)
+        assert device.turns == list(range(3 * timed.calls_per_sample))  # the inputs rotate
+    assert timed.calls_per_sample > 1
+
+
+def test_calibration_counts_what_the_device_does_at_the_end(monkeypatch):
+    device = Device(monkeypatch, late=0.020)
+    assert CallClock(device.call, 0.010, device.finish).calls_per_sample == 1
+    alone = Device(monkeypatch, late=0.0)
+    assert CallClock(alone.call, 0.010, alone.finish).calls_per_sample == pytest.approx(100, rel=0.15)
+
+
+def test_calibration_does_not_count_what_the_first_call_does(monkeypatch):
+    device = Device(monkeypatch, late=0.0)
+
+    def compile_first(turn):
+        device.call(turn)
+        if len(device.turns) == 1:
+            device._idle = device.now + 9.0
+
+    assert CallClock(compile_first, 0.010, device.finish).calls_per_sample > 50
+
+
+def test_a_stretch_rotates_the_inputs_too(monkeypatch):
+    device = Device(monkeypatch)
+    timed = StretchClock(device.call, 0.100, period=3)
+    device.turns.clear()
+    first = timed._turn
+    seconds = [timed.sample() for _ in range(3)]
+    assert device.turns == list(range(first, timed._turn))
+    assert len(device.turns) >= 3 * 0.100 / ENQUEUED
+    assert seconds == pytest.approx([ENQUEUED] * 3)
+
+
+def test_a_call_takes_the_least_of_its_tries(monkeypatch):
+    device = Device(monkeypatch)
+
+    def disturb_later(turn):
+        device.call(turn)
+        device.now += 0.0 if len(device.turns) < 4 else 0.010
+
+    assert StretchClock(disturb_later, 1e-5).call_seconds == pytest.approx(ENQUEUED)
+
+
+def test_threads_that_share_a_tree_make_each_turn_once():
+    turns = []
+    timed = SharedClock(turns.append, 2, 1e-5)
+    turns.clear()
+    for _ in range(3):
+        timed.sample()
+    assert sorted(turns) == list(range(3 * timed.calls_per_sample))
+
+
+def test_threads_are_timed_until_the_last_has_finished():
+    timed = SharedClock(lambda turn: time.sleep(0.02 if turn == 1 else 0.0), 2, 1e-9)
+    assert timed.calls_per_sample == 2
+    assert timed.sample() >= 0.01  # turns 0 and 1, beside each other: wall time over both calls
+
+
+class Rival:
+    """A clock that notes when it is asked."""
+
+    calls_per_sample = 1
+
+    def __init__(self, name, order, seconds=(1.0,)):
+        self._name, self._order, self._seconds, self._samples = name, order, seconds, 0
+
+    def sample(self):
+        self._order.append(self._name)
+        self._samples += 1
+        return self._seconds[self._samples % len(self._seconds)]
+
+
+def test_each_round_has_every_rival_once_in_its_own_order():
+    order = []
+    interleave([Rival(name, order) for name in "abc"], 0.0)
+    rounds = [tuple(order[at : at + 3]) for at in range(0, len(order), 3)]
+    assert len(rounds) == LEAST_SAMPLES
+    assert {tuple(sorted(names)) for names in rounds} == {("a", "b", "c")}
+    assert len(set(rounds)) >= 3
+    assert len({names[0] for names in rounds}) == 3  # none is always the first
+
+
+def test_rounds_go_on_until_every_interval_is_narrow():
+    """Or the budget is spent."""
+    noisy = tuple(np.random.default_rng(0).uniform(1.0, 2.0, 97))
+    timings = interleave([Rival("steady", []), Rival("noisy", [], noisy)], 0.2)
+    assert len(timings[0].samples) == len(timings[1].samples) > LEAST_SAMPLES
+    assert len(interleave([Rival("steady", [])], 3600.0)[0].samples) == LEAST_SAMPLES
+    assert interleave([], 1.0) == []
+
+
+def test_a_timing_is_unstable_from_a_quarter_of_its_median_on():
+    for slower, is_unstable in ((1.2, False), (1.4, True)):
+        assert Timing((1.0,) * 5 + (slower,) * 5, 1).is_unstable == is_unstable
+
+
+# A training run, whose clock stands still while a race keeps the run stopped
+
+
+@pytest.fixture
+def raced(monkeypatch, tmp_path):
+    """The clock of a run that races, and its numbers."""
+    path = tmp_path / "turns"
+    path.write_bytes(bytes(8 * training.COUNT))
+    monkeypatch.setenv(training.TURNS, str(path))
+    yield importlib.reload(training), training.numbers_of(path)
+    monkeypatch.delenv(training.TURNS)
+    importlib.reload(training)
+
+
+def test_a_run_races_until_it_is_free_and_no_stop_counts(raced):
+    own, numbers = raced
+    before = own.seconds()
+    numbers[own.PAUSED] = 100_000_000_000
+    assert -100 <= own.seconds() - before < -99
+    assert own.seconds() == pytest.approx(own.nanoseconds() / 1e9, abs=1e-3)
+    assert own.is_raced()
+    numbers[own.FREE] = 1
+    assert not own.is_raced()
+
+
+def test_a_race_reads_whole_what_a_run_publishes(raced):
+    own, numbers = raced
+    for count in (1, 7):
+        own.publish_progress(count, 3, 0.5)
+        assert own.read_progress(numbers) == (count, 3, 500_000_000)
+    numbers[own.ENTRIES + 3 * (1 - numbers[own.LATEST]) + 1] = 4  # half of the next
+    assert own.read_progress(numbers) == (7, 3, 500_000_000)
+
+
+def test_a_run_of_no_race_keeps_time_and_publishes_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv(training.TURNS, str(tmp_path / "gone"))
+    own = importlib.reload(training)
+    own.publish_progress(7, 3, 0.5)
+    assert not own.is_raced()
+    assert own.seconds() > 0
+
+
+def test_runs_read_no_other_clock():
+    """A limit by another clock would run out while a race keeps the run stopped."""
+    files = Path(training.__file__).parent.rglob("*.py")
+    reading = [path.name for path in files if re.search(r"time\.(monotonic|perf_counter)", path.read_text())]
+    assert sorted(reading) == ["clock.py", "run.py"]  # which shows progress by it
+
+
+def test_throughput_is_in_the_published_columns(monkeypatch):
+    # [Hou2023, Table 2]: two rows of its ACME break the rule, unless their columns are swapped.
+    assert training.Throughput(1.0, 0.593, 8192, 100.0).update_frame_hz == pytest.approx(4.9e3, rel=0.02)
+    assert training.Throughput(1.0, 39.8, 256, 100.0).update_frame_hz == pytest.approx(1.0e4, rel=0.02)
+    times = iter([0.0, 1.0, 4.0, 6.0])  # made, paused from 1 to 4, read at 6
+    monkeypatch.setattr(training, "seconds", lambda: next(times))
+    watch = training.Stopwatch()
+    with watch.paused():
+        pass
+    found = watch.read(30, 6, 64)
+    assert (found.sampling_hz, found.gpu_percent) == (10.0, None)
+    assert found.row()["update_frame_hz"] == found.update_hz * 64
+
+
+def test_the_five_metrics():
+    assert training.policy_quality([1.0] * 10) == 10.0
+    steps, updates, returns = [10, 20, 30, 40], [1, 2, 3, 4], [5.0, 100.0, 20.0, 100.0]
+    assert training.sample_efficiency(steps, returns, 90) == 20
+    assert training.learning_efficiency(updates, returns, 90) == 2
+    assert training.sample_efficiency(steps, returns, 101) is None
+    assert training.computation_efficiency(300, 60.0) == 5.0
+    assert training.scaling_factor(18.0, 4, 5.0) == pytest.approx(0.9)

@@ -1,6 +1,7 @@
 """Workload files and settings: what is shipped was published, each fault is a sentence, each setting has its bounds."""
 
 import dataclasses
+import functools
 import math
 import re
 import tomllib
@@ -18,7 +19,7 @@ from impls.training.options import parser, setup_of
 from impls.training.settings import OPTIONS, check_ranges, faults_of, list_fields, names, parse, path_of, template
 from impls.training.weights import Size, convolutions, dense, networks, size_of
 from impls.training.workload import MOST
-from tests.learning import change
+from tests.learning import change, refused
 
 GOOD = path_of("cartpole_dqn").read_text()
 
@@ -225,12 +226,8 @@ def test_a_workload_that_a_program_changed_is_checked():
 # Settings
 
 
-WORKLOAD = load("cartpole_dqn")
-RANGES = {
-    name: (setting.rules["low"], setting.rules["high"]) for name, setting in OPTIONS.items() if "low" in setting.rules
-}
-KEYS = {f"{table}.{field.name}": (table, field) for table, fields in list_fields() for field in fields}
 FIELDS = {field.name: field for field in dataclasses.fields(Arrangement) if field.metadata}
+SERVER = {"name": COPIES, "sync": "server"}  # whose copies may meet where an episode begins
 NAMED = {field.metadata.get("named", name): field for name, field in FIELDS.items()}
 
 
@@ -238,66 +235,61 @@ def set_up(*words):
     return setup_of(load(words[0]), parser(None).parse_args(["train", *words]))
 
 
-def test_an_option_takes_its_bounds_and_nothing_beyond():
-    for name in RANGES.keys() - {"every"}:
-        low, high = RANGES[name]
-        check_ranges({name: low})
-        check_ranges({name: high})
-        for value, bound in ((low - 1, f"at least {low:,}"), (high + 1, f"at most {high:,}")):
-            with pytest.raises(TrainingError, match=re.escape(f"{flag_of(name)} must be {bound}, not {value}")):
-                check_ranges({name: value})
-        assert OPTIONS[name].rules["shape"] == "a number" or (type(low), type(high)) == (int, int), name
+def list_range_faults(table, field, value):
+    """The faults of range that a workload has with another value of a key."""
+    workload = load("cartpole_dqn")
+    part = {field.name: (value,) if field.metadata["shape"].startswith("an array") else value}
+    part = {table: dataclasses.replace(getattr(workload, table), **part)} if table else part
+    found = faults_of(dataclasses.replace(workload, **part))
+    return [fault for fault in found if f"{field.name} must be a" in fault and "and at most" in fault]
 
 
-def test_a_program_is_refused_a_number_out_of_range():
-    server = {"name": COPIES, "sync": "server"}  # whose copies may meet where an episode begins
+def list_bounds():
+    """The name of each setting, its rules, the value that stands for none, and what lists the faults of a value."""
+    for name, setting in OPTIONS.items():
+        if "word" not in setting.rules:  # an arrangement checks these
+            yield (
+                flag_of(name),
+                setting.rules,
+                None,
+                lambda value, name=name: list_refusals(check_ranges, {name: value}),
+            )
     for name, field in FIELDS.items():
-        if "low" not in field.metadata:
+        yield name, field.metadata, None, lambda value, name=name: list_refusals(Arrangement, **{**SERVER, name: value})
+    for table, fields in list_fields():
+        for field in fields:
+            yield field.name, field.metadata, field.default, functools.partial(list_range_faults, table, field)
+
+
+def list_refusals(make, *given, **options):
+    try:
+        make(*given, **options)
+    except TrainingError as error:
+        return [str(error)]
+    return []
+
+
+def test_a_setting_takes_its_bounds_and_nothing_beyond():
+    for name, rules, default, list_faults in list_bounds():
+        if "low" not in rules:
             continue
-        low, high = field.metadata["low"], field.metadata["high"]
-        for value in (low, high):
-            assert getattr(Arrangement(**{**server, name: value}), name) == value
-        for value in (low - 1, high + 1, 1.5, True):
-            with pytest.raises(TrainingError, match=rf"{name} .* {low} to {high:,}, not {value}"):
-                Arrangement(**{**server, name: value})
+        low, high, above = rules["low"], rules["high"], rules.get("above")
+        for value in (math.nextafter(low, math.inf) if above else low, high):
+            assert not list_faults(value), name
+        for value, bound in ((low if above else low - 1, low), (high + 1, high)):
+            if value != default:
+                (fault,) = list_faults(value)
+                facts = (name, f"{bound:,}".removesuffix(".0"), str(value)[:24])
+                assert [fact for fact in facts if fact not in fault] == []
+    assert all(list_refusals(Arrangement, period=value) for value in (1.5, True))
 
 
 def test_a_misspelt_name_is_refused_with_those_there_are():
     for name in [name for name, field in NAMED.items() if field.metadata.get("choices")] + ["sync"]:
         known = NAMED[name].metadata["choices"] or ("synchronous", "lock", "hogwild", "local")
         misspelt, given = f"{known[-1]}x", [] if name == "arrangement" else ["--arrangement", "apart"]
-        with pytest.raises(TrainingError) as caught:
+        with refused(" ".join((name, *known, f"'{misspelt}'", f"'{known[-1]}'"))):
             set_up("cartpole_dqn", *given, flag_of(name), misspelt)
-        facts = (name, *known, f"'{misspelt}'", f"'{known[-1]}'")
-        assert [fact for fact in facts if fact not in str(caught.value)] == []
-
-
-def list_range_faults(table, field, value):
-    """The faults of range that a workload has with another value of a key."""
-    part = {field.name: (value,) if field.metadata["shape"].startswith("an array") else value}
-    part = {table: dataclasses.replace(getattr(WORKLOAD, table), **part)} if table else part
-    found = faults_of(dataclasses.replace(WORKLOAD, **part))
-    return [fault for fault in found if f"{field.name} must be a" in fault and "and at most" in fault]
-
-
-def test_several_banks_have_their_strategy():
-    two = ("--arrangement", "apart", "--learners", "2", "--sync", "local")
-    assert set_up("cartpole_dqn", *two, "--banks", "2").arrangement.strategy == "banked"
-
-
-def test_a_key_takes_its_bounds_and_nothing_beyond():
-    for table, field in KEYS.values():
-        rules, above = field.metadata, field.metadata.get("above")
-        if "low" not in rules:
-            continue
-        for value in (math.nextafter(rules["low"], math.inf) if above else rules["low"], rules["high"]):
-            assert not list_range_faults(table, field, value), field.name
-        for value in (rules["low"] if above else rules["low"] - 1, rules["high"] + 1):
-            if value == field.default:
-                continue  # it stands for a key that is left out
-            (fault,) = list_range_faults(table, field, value)
-            facts = ("above " if above else "at least ", f"{rules['high']:,}", str(value)[:24])
-            assert [fact for fact in facts if fact not in fault] == []
 
 
 def test_words_of_no_command_are_refused_with_what_was_meant(capsys):

@@ -180,8 +180,8 @@ class SharedGradients(SharedArrays):
 
 def prepare_gradients(learner: Learner, rows: int) -> None:
     """Derive gradients of zeros once, so that compiling and loading code delays no step."""
-    fields = layout_of(learner.workload).fields
-    zeros = {name: np.zeros((rows, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    parts = layout_of(learner.workload).transition
+    zeros = {name: np.zeros((rows, *shape), dtype) for name, (shape, dtype) in parts.items()}
     batch = learner.rows(zeros, np.ones(rows, np.float32))
     for phase in learner.phases():
         learner.gradient(phase, batch)
