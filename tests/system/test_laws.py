@@ -7,6 +7,7 @@ import json
 import tomllib
 from statistics import median
 
+import numpy as np
 import pytest
 
 import dse
@@ -23,9 +24,11 @@ from dse.times.door import Times
 from dse.times.laws import AS_FITTED
 from dse.times.trees import SHAPE_FACTOR
 from impls.training import load, timed_names
+from impls.training.learners import make
 from reports import laws as judged
 from reports.laws import Cell
 from tests.committed import COMMITTED, RESULTS
+from tests.learning import change
 from tests.profiled import named_platform, step_of_loop, world
 
 NINE_IN_TEN = 0.9
@@ -96,6 +99,37 @@ def test_the_factor_of_a_compiled_step_holds_for_the_unseen():
         assert sum(error <= laws.COMPILED_FACTOR for error in errors) >= NINE_IN_TEN * len(errors)
 
 
+def count_operations(workload):
+    """The operations that torch dispatches in a gradient step, mean of two: TD3's policy learns in one of them."""
+    pytest.importorskip("torch", reason="learners need the extra `train`")
+    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415  # with torch
+
+    class Operations(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            self.count += 1
+            return operation(*args, **kwargs or {})
+
+    learner, full = make(workload, "torch"), np.ones(2, np.float32)
+    seen = np.zeros((2, *workload.observation.stacked), workload.observation.dtype)
+    action = np.zeros(2, np.uint8) if workload.has_choices else np.zeros((2, workload.action_size), np.float32)
+    batch = {"observation": seen, "next_observation": seen, "action": action, "reward": full, "terminated": full > 1}
+    with Operations() as operations:
+        for _ in range(2):
+            learner.step(batch, full)
+    return operations.count / 2
+
+
+@pytest.mark.parametrize("name", ["cartpole_dqn", "hopper_ddpg", "hopper_td3", "hopper_sac"])
+def test_operations_of_a_step_are_those_torch_dispatches(name):
+    for hidden in ((), (8, 8, 8)):
+        flat, pong = change(load(name), hidden=hidden), load("pong_dqn")
+        of_frames = pong if flat.has_choices else change(flat, observation=pong.observation, network=pong.network)
+        for workload in (flat, change(of_frames, hidden=hidden)):
+            assert laws.work_of(workload).operations == count_operations(workload), hidden
+
+
 def loaded(machine):
     """The processor of a machine."""
     return load_platform(COMMITTED / machine / "platform.toml").device("cpu")
@@ -109,6 +143,17 @@ def test_an_environment_step_differs_by_the_told_factor(cells):
     factors = [max(each) / min(each) for each in same.values() if len(each) > 1]
     assert len(factors) >= 8
     assert max(factors) <= laws.ELSEWHERE_FACTOR < 1.1 * max(factors)
+
+
+def test_a_fit_finds_the_constants_that_made_the_cells():
+    made = dataclasses.replace(AS_FITTED, fetch_seconds=4e-4, fetch_bytes_per_s=2e9)
+    told = [fetch("m", str(nbytes), nbytes, laws.fetch(nbytes, made).value) for nbytes in (1e4, 1e5, 1e6, 1e7)]
+    found = judged.fitted("fetch", told)
+    assert found.fetch_seconds == pytest.approx(4e-4, rel=0.05)
+    assert found.fetch_bytes_per_s == pytest.approx(2e9, rel=0.05)
+    assert dataclasses.replace(found, fetch_seconds=1.0, fetch_bytes_per_s=1.0) == dataclasses.replace(
+        AS_FITTED, fetch_seconds=1.0, fetch_bytes_per_s=1.0
+    )
 
 
 @pytest.mark.parametrize(("out", "at"), [("workload", "b on one"), ("machine", "one")])

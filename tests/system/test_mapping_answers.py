@@ -98,6 +98,24 @@ def test_cores_bring_their_share_of_what_is_stated_of_all():
     assert gpu.peak_fp32_ops_per_s.value == pytest.approx(2 * 12.15e12)
 
 
+@pytest.mark.parametrize(
+    "platform, change",
+    [
+        ("u200", {"cpu.cores": 30}),
+        slow("h200", {"gpu.memory_gb": 96}),
+        slow("h200", {"cpu-gpu.beta_gb_per_s": 60, "gpu.peak_fp32_tops": 100}),
+        slow("h200", {"gpu.launch_us": 1, "gpu.multiprocessors": 264}),
+        slow("edge", {"cpu.cores": 8}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_more_of_anything_never_hurts(platform, change):
+    base = load_platform(platform)
+    for wishes in ({}, {"learner": "cpu", "learner_threads": 1}):
+        before, after = (find_mapping(one, "hopper_ddpg", fix=wishes) for one in (base, with_changes(base, change)))
+        assert after.value >= before.value * 0.99, wishes
+
+
 def test_parts_that_slow_each_other_are_shown_as_slow():
     """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
     torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")

@@ -165,6 +165,11 @@ def test_what_is_not_a_record_is_refused_with_its_line_and_facts(tmp_path):
         assert all(fact in str(refusal.value) for fact in facts.split()), (old, new[:60], str(refusal.value))
 
 
+def test_a_nan_is_never_written():
+    with pytest.raises(ValueError, match="JSON"):
+        measurement(median_seconds=float("nan")).to_json()
+
+
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     path = tmp_path / "r.jsonl"
     write(path, measurement())
