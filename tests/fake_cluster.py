@@ -95,32 +95,6 @@ class ThreadCalls:
         self._running[shard].set()
 
 
-class ScriptedCalls:
-    """Requests to one shard that are answered by the replies that a test puts into ``replies``, by their number."""
-
-    count = 1
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.replies: dict[int, Reply | Exception] = {}
-
-    def ask(self, shard: int, request: Request) -> int:
-        """Keep the request, and return its number."""
-        self.requests.append(request)
-        return len(self.requests) - 1
-
-    def answer(self, reference: int, seconds: float) -> Reply:
-        """Return or raise what the test has put there; TimeoutError where it has not yet."""
-        reply = self.replies.get(reference, TimeoutError())
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    def list_ready(self, references: Sequence[int]) -> list[int]:
-        """Return the requests that have a reply."""
-        return [reference for reference in references if reference in self.replies]
-
-
 def make_replay(slots: int = 2048) -> Replay:
     """An empty replay of records that carry their number."""
     return make(slots, LAYOUT, alpha=0.6, epsilon=1e-2)

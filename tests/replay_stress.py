@@ -240,8 +240,7 @@ def _child(handle: Any, plan: Plan, number: int, words: Any, pipe: Any) -> None:
             sleep_at_points(replay, plan, number)
         pipe.send("ready")
         pipe.recv()
-        report = call(replay, plan, number, words)
-        pipe.send((report, report.fault.args if report.fault else None))
+        pipe.send(call(replay, plan, number, words))
 
 
 class Threads:
@@ -280,55 +279,45 @@ class Processes:
     """Callers in processes of their own, each attached by the handle."""
 
     def __init__(self, replay: Replay, plan: Plan) -> None:
-        self.words = server().RawArray(ctypes.c_int64, 1 + plan.callers)
-        self.processes, self._pipes, self._replaced = [], [], 0
-        for process, pipe in [self._begin(replay, plan, number) for number in range(plan.callers)]:
-            demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
-            pipe.recv()
-            self.processes.append(process)
-            self._pipes.append(pipe)
+        self.words, self._replaced = server().RawArray(ctypes.c_int64, 1 + plan.callers), 0
+        self.callers = [self._begin(replay, plan, number) for number in range(plan.callers)]
 
-    def _begin(self, replay: Replay, plan: Plan, number: int) -> Any:
+    def _begin(self, replay: Replay, plan: Plan, number: int) -> tuple[Any, Any]:
+        """Start a process, which goes on once it is told."""
         mine, theirs = server().Pipe()
         process = server().Process(target=_child, args=(replay.handle(), plan, number, self.words, theirs), daemon=True)
         process.start()
         theirs.close()
+        demand("stuck", mine.poll(PATIENCE_SECONDS), "a child does not start")
+        mine.recv()
         return process, mine
 
     def replace(self, replay: Replay, plan: Plan, number: int) -> None:
         """Start a caller in the place of one that has ended."""
         self.words[1 + number], self._replaced = 0, self._replaced + 1
-        plan = replace(plan, actor=plan.callers * self._replaced)
-        self.processes[number], self._pipes[number] = _, pipe = self._begin(replay, plan, number)
-        demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
-        pipe.recv()
-        pipe.send("go")
+        self.callers[number] = self._begin(replay, replace(plan, actor=plan.callers * self._replaced), number)
+        self.callers[number][1].send("go")
 
     def start(self) -> None:
-        for pipe in self._pipes:
+        for _, pipe in self.callers:
             pipe.send("go")
 
     def alive(self) -> bool:
-        return any(process.is_alive() and not pipe.poll() for process, pipe in self._pairs())
+        return any(process.is_alive() and not pipe.poll() for process, pipe in self.callers)
 
     def collect(self) -> list[Report | BaseException]:
         reports: list[Report | BaseException] = []
-        for process, pipe in self._pairs():
+        for process, pipe in self.callers:
             demand("stuck", pipe.poll(PATIENCE_SECONDS), "a caller does not end")
-            report, fault = pipe.recv()
-            report.fault = Fault(*fault) if fault else None
-            reports.append(report)
+            reports.append(pipe.recv())
             process.join(PATIENCE_SECONDS)
         return reports
 
     def kill(self) -> None:
         """End whatever still runs."""
-        for process in self.processes:
+        for process, _ in self.callers:
             process.kill()
             process.join(PATIENCE_SECONDS)
-
-    def _pairs(self) -> Any:
-        return zip(self.processes, self._pipes, strict=True)
 
 
 def server() -> Any:
@@ -395,16 +384,15 @@ def _inspect_numbers(replay: Replay, plan: Plan, report: Report) -> None:
 
 def run(plan: Plan) -> Report:
     """Stress a fresh replay; raises the Fault that is found, or returns what was done."""
-    kind = strategy_class(plan.strategy)
     settings = {"shared": plan.kind == "processes", "trial": plan.trial, "banks": plan.banks, "fanout": plan.fanout}
     with make(plan.capacity, plan.layout, alpha=0.6, epsilon=1e-3, strategy=plan.strategy, **settings) as replay:
         callers = (Processes if plan.kind == "processes" else Threads)(replay, plan)
         if plan.trial:
             sleep_at_points(replay, plan, 0)
-        return _drive(replay, plan, callers, kind.valid)
+        return _drive(replay, plan, callers)
 
 
-def _drive(replay: Replay, plan: Plan, callers: Any, valid: bool) -> Report:
+def _drive(replay: Replay, plan: Plan, callers: Any) -> Report:
     report = Report()
     with contextlib.ExitStack() as stack:
         if isinstance(callers, Processes):
@@ -413,8 +401,7 @@ def _drive(replay: Replay, plan: Plan, callers: Any, valid: bool) -> Report:
             callers.start()
             while callers.alive():
                 time.sleep(plan.look_seconds)
-                if valid:
-                    inspect(replay, plan)
+                inspect(replay, plan)
         finally:
             ended = callers.words[0]
             callers.words[0] = 1
@@ -426,6 +413,5 @@ def _drive(replay: Replay, plan: Plan, callers: Any, valid: bool) -> Report:
         if report.fault:
             raise report.fault
         demand("stuck", not ended)
-        if valid:
-            inspect_at_rest(replay, plan, report)
+        inspect_at_rest(replay, plan, report)
     return report

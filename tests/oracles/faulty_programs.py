@@ -65,9 +65,7 @@ UNLOCKED = STRATEGIES["none"]
 VERSIONED = CHECKED._replace(insert=moved(without(CHECKED.insert, do.odd, do.free), do.even, "commit"))
 ALGORITHM_3 = {
     "no lock, two updates": _entry(UNLOCKED, TWO, DRIFT),
-    "no lock, two updates by differences": _entry(UNLOCKED.edited(_delta), TWO, DRIFT),
     "leaves' lock only, two updates": _updates(lambda p: without(p, do.acquire), TWO, DRIFT),
-    "leaves' lock only, by differences": _updates(lambda p: _delta(without(p, do.acquire)), TWO, DRIFT),
     "as printed, two updates": _entry(LAZY, TWO),
     "as printed, two updates by differences": _entry(LAZY.edited(_delta), TWO),
     "as printed, update beside sample": _entry(LAZY, BESIDE),
@@ -75,7 +73,6 @@ ALGORITHM_3 = {
     "as printed, insert beside retrieval": _entry(LAZY, "insert 1, retrieve 0", STRANGE),
     "words looked at, insert beside retrieval": _entry(CHECKED, "insert 1, retrieve 0"),
     "global lock acquired late, two updates": _updates(_late, TWO),
-    "global lock acquired late, by differences": _updates(lambda p: _delta(_late(p)), TWO),
     "global lock acquired late, update beside sample": _updates(_late, BESIDE, FELL),
     "global lock acquired late, two updates beside sample": _updates(_late, f"{TWO}, sample 0", FELL),
     "one global then leaves, one leaves then global": _mixed(_entry(LAZY, TWO), _updates(_inside, TWO), DEADLOCK),
@@ -150,16 +147,8 @@ class Fault(NamedTuple):
     wrong: str
 
 
-def _insert(strategy: Strategy, edit: Callable[[Program], Program]) -> Strategy:
-    return strategy._replace(insert=edit(strategy.insert))
-
-
-def _sample(strategy: Strategy, edit: Callable[[Program], Program]) -> Strategy:
-    return strategy._replace(sample=edit(strategy.sample))
-
-
-def _update(strategy: Strategy, edit: Callable[[Program], Program]) -> Strategy:
-    return strategy._replace(update=edit(strategy.update))
+def _fault(strategy: Strategy, part: str, edit: Callable[[Program], Program], case: str, wrong: str) -> Fault:
+    return Fault(strategy._replace(**{part: edit(getattr(strategy, part))}), case, wrong)
 
 
 def _lacks(*actions: Action) -> Callable[[Program], Program]:
@@ -180,79 +169,44 @@ def _unlocked(program: Program, *names: str) -> Program:
     return tuple(chain.from_iterable(steps))
 
 
+READ, LATELY, ASKED = "insert and sample", "insert, late update and sample", "insert, late update and retrieval"
+LAP, CUTS = "two inserts a lap apart, and a sample", "insert that cuts a stack, late update and sample"
+TWICE, SEARCHED, DIES = "two updates", "two updates and a sample", "learner that dies"
+INSERTS, UNDER_WAY = "two inserts and a sample", "insert that cuts a stack under way"
+GLOBAL_LOCK, LEAVES_LOCK = _lacks(do.acquire, do.release), _lacks(do.acquire_second, do.release_second)
+READERS = _swaps((do.acquire, RWLOCK.sample[0].actions[0]), (do.release, do.release_shared))
+OTHER_BANK = _swaps((do.acquire, acquire_other), (do.release, release_other))
 FAULTS = {
-    "words not made odd": Fault(_insert(CHECKED, _lacks(do.odd)), "insert and sample", TORN),
-    "words odd only while rows are copied": Fault(
-        _insert(CHECKED, _moves(do.odd, "second half")), "insert and sample", TORN
+    "words not made odd": _fault(CHECKED, "insert", _lacks(do.odd), READ, TORN),
+    "words odd only while rows are copied": _fault(CHECKED, "insert", _moves(do.odd, "second half"), READ, TORN),
+    "leaf not zeroed": _fault(CHECKED, "insert", _lacks(do.zero), READ, INCOMPLETE),
+    "leaf raised before its half": _fault(CHECKED, "insert", _moves(do.raise_leaves, "second half"), READ, INCOMPLETE),
+    "reader without a recheck": _fault(CHECKED, "sample", _lacks(do.unchanged), READ, TORN),
+    "recheck before the second half": _fault(CHECKED, "sample", _moves(do.unchanged, "read second half"), READ, TORN),
+    "late update not refused": _fault(CHECKED, "update", _lacks(do.unchanged), LATELY, LATE),
+    "word looked at before the lock": _fault(CHECKED, "update", _moves(do.unchanged, "update"), LATELY, LATE),
+    "retrieval without the leaves' lock": _fault(CHECKED, "retrieve", LEAVES_LOCK, ASKED, STRANGE),
+    "retrieval that does not look at the count": _fault(CHECKED, "retrieve", _lacks(do.in_ring), ASKED, STRANGE),
+    "sums left out": _fault(CHECKED, "update", _lacks(do.sum_leaves, do.write_sum), TWICE, DRIFT),
+    "sums after the release": _fault(GLOBAL, "update", _moves(do.release, "sums"), TWICE, DRIFT),
+    "search without the lock": _fault(CHECKED, "sample", GLOBAL_LOCK, SEARCHED, FELL),
+    "update without the lock": _fault(CHECKED, "update", GLOBAL_LOCK, SEARCHED, FELL),
+    "commit without the lock": _fault(CHECKED, "insert", lambda p: _unlocked(p, "commit", "committed"), READ, FELL),
+    "second lock not released": _fault(CHECKED, "update", _lacks(do.release_second), TWICE, DEADLOCK),
+    "locks acquired in two orders": _fault(CHECKED, "update", _inside, LATELY, DEADLOCK),
+    "ticket taken before the lock": _fault(
+        GLOBAL, "insert", _moves(do.take, "reserve"), "two inserts and a sample", LOST
     ),
-    "leaf not zeroed": Fault(_insert(CHECKED, _lacks(do.zero)), "insert and sample", INCOMPLETE),
-    "leaf raised before the second half is there": Fault(
-        _insert(CHECKED, _moves(do.raise_leaves, "second half")), "insert and sample", INCOMPLETE
+    "inserts a lap apart at once": _fault(CHECKED, "insert", _lacks(do.free), LAP, LOST),
+    "out of the table too early": _fault(ONE_LOCK, "insert", _moves(do.leave, "commit"), LAP, INCOMPLETE),
+    "words of cut stacks left": _fault(CHECKED, "insert", _lacks(do.cut), CUTS, TORN),
+    "leaves of cut stacks left": _fault(CHECKED, "insert", _lacks(do.zero_cut), CUTS, INCOMPLETE),
+    "stacks cut under way": _fault(CHECKED, "insert", _swaps((do.free, free_but_cuts)), UNDER_WAY, INCOMPLETE),
+    "lock that is not robust": Fault(GLOBAL.edited(_swaps((do.acquire, acquire_without_recovery))), DIES, DEADLOCK),
+    "lock of the dead without repair": Fault(GLOBAL.edited(_swaps((do.acquire, acquire_without_repair))), DIES, FELL),
+    "inserts of the dead waited for": _fault(
+        GLOBAL, "insert", _swaps((do.free, free_for_ever)), "insert that dies", DEADLOCK
     ),
-    "reader without a recheck": Fault(_sample(CHECKED, _lacks(do.unchanged)), "insert and sample", TORN),
-    "recheck before the second half is read": Fault(
-        _sample(CHECKED, _moves(do.unchanged, "read second half")), "insert and sample", TORN
-    ),
-    "late update not refused": Fault(_update(CHECKED, _lacks(do.unchanged)), "insert, late update and sample", LATE),
-    "word looked at before the lock": Fault(
-        _update(CHECKED, _moves(do.unchanged, "update")), "insert, late update and sample", LATE
-    ),
-    "retrieval without the leaves' lock": Fault(
-        CHECKED._replace(retrieve=without(CHECKED.retrieve, do.acquire_second, do.release_second)),
-        "insert, late update and retrieval",
-        STRANGE,
-    ),
-    "retrieval that does not look at the count": Fault(
-        CHECKED._replace(retrieve=without(CHECKED.retrieve, do.in_ring)), "insert, late update and retrieval", STRANGE
-    ),
-    "sums left out": Fault(_update(CHECKED, _lacks(do.sum_leaves, do.write_sum)), "two updates", DRIFT),
-    "sums after the release": Fault(_update(GLOBAL, _moves(do.release, "sums")), "two updates", DRIFT),
-    "search without the lock": Fault(
-        _sample(CHECKED, _lacks(do.acquire, do.release)), "two updates and a sample", FELL
-    ),
-    "update without the lock": Fault(
-        _update(CHECKED, _lacks(do.acquire, do.release)), "two updates and a sample", FELL
-    ),
-    "commit without the lock": Fault(
-        _insert(CHECKED, lambda program: _unlocked(program, "commit", "committed")), "insert and sample", FELL
-    ),
-    "second lock not released": Fault(_update(CHECKED, _lacks(do.release_second)), "two updates", DEADLOCK),
-    "locks acquired in two orders": Fault(
-        _update(CHECKED, _moves(do.acquire, "second unlock")), "insert, late update and sample", DEADLOCK
-    ),
-    "ticket taken before the lock": Fault(
-        _insert(GLOBAL, _moves(do.take, "reserve")), "two inserts and a sample", LOST
-    ),
-    "inserts a lap apart at once": Fault(
-        _insert(CHECKED, _lacks(do.free)), "two inserts a lap apart, and a sample", LOST
-    ),
-    "out of the table before the leaves are raised": Fault(
-        _insert(ONE_LOCK, _moves(do.leave, "commit")), "two inserts a lap apart, and a sample", INCOMPLETE
-    ),
-    "words of cut stacks left": Fault(
-        _insert(CHECKED, _lacks(do.cut)), "insert that cuts a stack, late update and sample", TORN
-    ),
-    "leaves of cut stacks left": Fault(
-        _insert(CHECKED, _lacks(do.zero_cut)), "insert that cuts a stack, late update and sample", INCOMPLETE
-    ),
-    "stacks cut under way": Fault(
-        _insert(CHECKED, _swaps((do.free, free_but_cuts))), "insert that cuts a stack under way", INCOMPLETE
-    ),
-    "lock that is not robust": Fault(
-        GLOBAL.edited(_swaps((do.acquire, acquire_without_recovery))), "learner that dies", DEADLOCK
-    ),
-    "lock of the dead without repair": Fault(
-        GLOBAL.edited(_swaps((do.acquire, acquire_without_repair))), "learner that dies", FELL
-    ),
-    "inserts of the dead waited for": Fault(
-        _insert(GLOBAL, _swaps((do.free, free_for_ever))), "insert that dies", DEADLOCK
-    ),
-    "update under the readers' lock": Fault(
-        _update(RWLOCK, _swaps((do.acquire, RWLOCK.sample[0].actions[0]), (do.release, do.release_shared))),
-        "two updates",
-        DRIFT,
-    ),
-    "the other bank's lock": Fault(
-        _insert(BANKED, _swaps((do.acquire, acquire_other), (do.release, release_other))), "insert and sample", FELL
-    ),
+    "update under the readers' lock": _fault(RWLOCK, "update", READERS, TWICE, DRIFT),
+    "the other bank's lock": _fault(BANKED, "insert", OTHER_BANK, READ, FELL),
 }

@@ -1,7 +1,5 @@
 """The interleaving model: right strategies, Algorithm 3 as printed, injected faults, and schedules on real kernels."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from tests.matrix import slow
 from tests.oracles import atomic_steps as do
 from tests.oracles.atomic_steps import POINTS, Step
 from tests.oracles.faulty_programs import ALGORITHM_3, FAULTS
-from tests.oracles.interleavings import Case, explore, follow, main, wander, written
+from tests.oracles.interleavings import Case, explore, follow, wander, written
 from tests.oracles.replay_programs import CASES, CHECKED, RIGHT, STRATEGIES, case, joined, moved
 from tests.oracles.schedules import play, playable
 from tests.oracles.small_block import DEADLOCK, DRIFT, FELL, INCOMPLETE, LATE, STRANGE, TORN, block
@@ -24,7 +22,6 @@ PLAYED_FAULTS = (
     *("inserts a lap apart at once", "sums left out"),
 )
 KERNEL = "two_lock_checked"
-WALKS = 5
 SEEN = {FELL, TORN, INCOMPLETE, DRIFT}  # what `play` can see
 EVERY = [(name, title) for name, strategy in STRATEGIES.items() for title in strategy.cases()]
 
@@ -34,18 +31,6 @@ def test_every_interleaving_is_visited():
     found = explore(Case(tuple(block(2, 3)), (joined(steps), joined(steps[:2]), joined(steps[:3]))))
     assert found.states == 5 * 3 * 4
     assert not found.wrong
-
-
-def test_a_schedule_is_a_shortest_one():
-    entry = ALGORITHM_3["no lock, two updates"]
-    ((violation, schedule),) = explore(entry.case).wrong.items()
-    names = [[step.name for step in program] for program in entry.case.programs]
-    for length in range(len(schedule)):
-        for order in product((0, 1), repeat=length):
-            turns = [iter(program) for program in names]
-            moves = tuple((number, next(turns[number], "")) for number in order)
-            if all(name for _, name in moves):
-                assert all(violation not in seen for seen in follow(entry.case, moves))
 
 
 @pytest.mark.parametrize(("name", "title"), [(name, title) for name, title in EVERY if name in RIGHT])
@@ -125,15 +110,6 @@ def test_every_point_is_a_step_of_some_strategy():
     assert list(POINTS.values()) == list(range(1, 27))
 
 
-def test_everything_is_printed(capsys):
-    main()
-    printed = capsys.readouterr().out
-    for title in (*STRATEGIES, *CASES, *ALGORITHM_3, *FAULTS):
-        assert title in printed
-    assert "  insert and sample (insert 1, sample 0) " in printed
-    assert "A: update, second lock, leaves | B: descend" in printed
-
-
 def test_points_have_the_kernels_numbers():
     numbers = {name: getattr(steps, name.upper().replace(" ", "_"), None) for name in POINTS}
     numbers |= {"read first half": steps.READ_FIRST, "read second half": steps.READ_SECOND}
@@ -179,14 +155,16 @@ def test_a_schedule_harms_only_with_its_fault(title):
 
 
 @needs_futex
-@pytest.mark.parametrize("strategy", ["global", slow("rwlock"), "two_lock_lazy", "two_lock_checked"])
-def test_kernels_take_the_steps_of_the_model(strategy):
+@pytest.mark.parametrize(
+    ("strategy", "walks"), [("global", 2), slow("rwlock", 5), ("two_lock_lazy", 2), ("two_lock_checked", 5)]
+)
+def test_kernels_take_the_steps_of_the_model(strategy, walks):
     rng = np.random.default_rng(7)
     for title in CASES:
         if "stack" in title or "dies" in title:
             continue
         scene = case(STRATEGIES[strategy], title)
-        for _ in range(WALKS):
+        for _ in range(walks):
             schedule, read = wander(scene, rng)
             played = play(strategy, scene, schedule)
             errors = {number: result for number, result in enumerate(played.results) if isinstance(result, Exception)}

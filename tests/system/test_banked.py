@@ -76,32 +76,6 @@ def test_weights_are_those_of_eq_5_4_by_hand():
             assert batch.weights == pytest.approx(expected)
 
 
-def shares(batch):
-    """What each of 4 records contributes to a weighted mean over a batch, normalized."""
-    sums = np.bincount(batch.rows["reward"].astype(int), batch.weights.astype(np.float64), 4)
-    return sums / sums.sum()
-
-
-def test_exact_weights_expect_what_one_tree_does():
-    # 24 evenly spaced uniforms hit every record just as often as is expected: 3, 9, 2 and 10 times.
-    uniforms, halves = (np.arange(24) + 0.5) / 24, (np.arange(12) + 0.5) / 12
-    with with_priorities(BY_HAND[:2], BY_HAND[2:]) as replay:
-        for beta in (0.0, 0.4, 1.0):
-            one_tree = BY_HAND ** (1 - beta) / (BY_HAND ** (1 - beta)).sum()
-            exact = replay.sample(24, beta, uniforms=uniforms)
-            assert np.bincount(exact.rows["reward"].astype(int)).tolist() == [3, 9, 2, 10]
-            assert shares(exact) == pytest.approx(one_tree, rel=1e-6)
-            printed = shares(replay.sample(24, beta, uniforms=uniforms, weights="printed"))
-            # The first bank, of a quarter of all priorities, gets three times the share that the second one gets.
-            assert printed[:2] / printed[2:] == pytest.approx(3 * one_tree[:2] / one_tree[2:], rel=1e-6)
-            mean = np.zeros(4)  # of learners with a bank each
-            for bank in range(2):
-                batch = replay.sample(12, beta, bank=bank, uniforms=halves)
-                assert (batch.sequence % 2 == bank).all()
-                mean += np.bincount(batch.rows["reward"].astype(int), batch.weights.astype(np.float64), 4) / 12 / 2
-            assert mean == pytest.approx(BY_HAND / 16 * (16 / (4 * BY_HAND)) ** beta, rel=1e-6)
-
-
 def test_banks_have_equal_shares_of_a_batch_whatever_its_size():
     rng = default_rng(3)
     with with_priorities([1], [2, 2], [30], [4, 4, 4]) as replay:

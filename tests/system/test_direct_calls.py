@@ -1,4 +1,4 @@
-"""Calls that reach a kernel without Python: they answer, raise and keep references as the methods in Python do."""
+"""Calls that reach kernels without Python, of trees and replays: they answer, raise and draw as methods in Python."""
 
 import copy
 import functools
@@ -6,32 +6,29 @@ import gc
 import pickle
 import random
 import sys
-import textwrap
 import threading
 import types
 import warnings
 import weakref
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 import impls
+from impls.replay import Batch, Replay
 
-numba = pytest.importorskip("numba", reason="the numba tree needs numba")
+numba = pytest.importorskip("numba", reason="kernels need numba")
+from impls.replay import direct_calls as replay_calls  # noqa: E402
 from impls.sumtree import direct_calls  # noqa: E402
 from impls.sumtree.lanes import store_i64  # noqa: E402
-from tests.nursery import run_python  # noqa: E402
-from tests.spellings import spelled, tensors  # noqa: E402
+from tests.replays import FLAT, made, rows_of  # noqa: E402
 
 KIND, CAPACITY = impls.traits("numba"), 1_000
-FORMS = [
-    {},
-    {"dtype": "float64"},
-    {"layout": "plain", "threads": 2},
-    {"propagate": "delta"},
-    {"minimum": True},
-    {"validate": False},
-]
+RECORDS, BETA, MOST = 1_100, 0.4, direct_calls.MOST
+FORMS = [{}, {"dtype": "float64"}, {"layout": "plain", "threads": 2}, {"propagate": "delta"}, {"minimum": True}]
+FORMS += [{"validate": False}]
 sleep_microseconds = numba.types.ExternalFunction("usleep", numba.int32(numba.uint32))
 
 
@@ -43,26 +40,76 @@ def filled(**options):
     return tree
 
 
-def test_a_method_kept_before_any_call_reaches_the_kernel(monkeypatch):
-    tree = impls.make("numba", CAPACITY)
-    sample, update = tree.sample, tree.update
-    update(np.arange(CAPACITY), np.ones(CAPACITY))
-    update(np.arange(2), np.ones(2))
-    sample(np.array([0.5]))
-    for hook in ("_search", "_write"):
-        monkeypatch.setattr(KIND, hook, lambda *_: pytest.fail("Python was asked"))
-    update(np.array([3]), np.array([1.0]))
-    assert sample(np.array([0.5]))[0].tolist() == [CAPACITY // 2]
+def in_python(owner, method):
+    """The method of a tree or a replay that calls were left to if they were all unusual."""
+    kept = replay_calls._kept[-1] if isinstance(owner, Replay) else direct_calls._kept
+    return types.MethodType(kept[method][0], owner)
 
 
-def in_python(tree, method):
-    """The method that calls were left to if they were all unusual."""
-    return types.MethodType(direct_calls._kept[method][0], tree)
+def parts(result):
+    if isinstance(result, Batch):
+        return [result.sequence, result.weights, *result.rows.values()]
+    return [result] if isinstance(result, np.ndarray) else result or []
+
+
+def outcome(call, *arguments, **by_name):
+    """What a call returns, by dtypes and bytes, or raises."""
+    try:
+        result = call(*arguments, **by_name)
+    except Exception as error:
+        return type(error), str(error)
+    return [(each.dtype, each.shape, each.tobytes()) for each in parts(result)]
+
+
+def spelled(array):
+    """The numbers of an array of whole numbers as users may spell them, where float16 holds each."""
+    integers = [array.astype(letter) for letter in "bBhHiIlLqQ"]
+    found = [array, unaligned(array), np.repeat(array, 2)[::2], array[::-1].copy()[::-1], *integers]
+    found += [array.tolist(), tuple(array)]
+    if array.dtype.kind == "f":
+        found += [array.astype("e"), array.astype("f"), [int(each) for each in array], list(array.astype("f"))]
+    if array.size == 1:
+        found += [array[0], array[0].item(), *(each[0] for each in found[4:14]), array.reshape(())]
+    return found
+
+
+def tensors(array):
+    """The same numbers as torch's tensors, once the first was seen; none without torch."""
+    torch = sys.modules.get("torch") or pytest.importorskip("torch", reason="tensors need torch")
+    whole = torch.tensor(array)
+    impls.to_numpy(whole)
+    found = [whole, torch.tensor(np.repeat(array, 2))[::2], whole.to(torch.int16), whole.to(torch.int32)]
+    if array.dtype.kind == "f":
+        found += [whole.half(), whole.float(), whole.bfloat16(), whole.clone().requires_grad_(), whole.to(torch.uint8)]
+    return [*found, whole[0]] if array.size == 1 else found
+
+
+def unaligned(array):
+    found = np.zeros(array.nbytes + 8, np.uint8)[1 : 1 + array.nbytes].view(array.dtype)
+    found[:] = array
+    return found
+
+
+class Special(np.ndarray):
+    pass
+
+
+def layouts(array):
+    """The array, and its values in layouts and types that only Python knows."""
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    found = [array, frozen, unaligned(array), np.repeat(array, 2)[::2], array[::-1], array.view(Special)]
+    found += [array.astype(array.dtype.newbyteorder()), np.ma.MaskedArray(array), memoryview(array)]
+    found += [array.astype(np.dtype(array.dtype.str, metadata={"of": "somebody"})), array[:-1], array[:0]]
+    found += [array.reshape(1, -1), array.reshape(-1, 1), array[:1].reshape(()) if array.size else array]
+    found += [array.tolist(), tuple(array.tolist()), array[0] if array.size else array]
+    found += [array.astype(each) for each in ("f2", "f4", "i1", "i4", "q", "u8", "?", "c16", "g", "U9", "O")]
+    return [*found, *(list(array.astype(each)) for each in ("f2", "f4", "i1", "u8"))]
 
 
 @pytest.mark.parametrize("options", FORMS, ids=str)
 def test_what_converts_exactly_reaches_the_kernel(options, monkeypatch):
-    for batch in (1, 63, 64, direct_calls.MOST):
+    for batch in (1, 63, 64, MOST):
         tree, twin, rng = filled(**options), filled(**options), np.random.default_rng(batch)
         where, uniforms = rng.integers(0, 100, batch), rng.integers(0, 256, batch) / 256
         for each in (tree, twin):
@@ -115,7 +162,7 @@ def test_a_tensor_that_is_no_plain_one_is_read_by_python():
     one, negated = torch.ones(1), z.conj().imag
     kinds = [one.bool(), one.to(torch.float8_e5m2), one.to("meta"), one.to_sparse(), one.view(1, 1), z]
     for odd in (negated, negated.view(-1), torch._neg_view(one), *kinds):
-        found, expected = (outcome(each, ([7], odd), {}) for each in (tree.update, in_python(filled(), "update")))
+        found, expected = (outcome(each, [7], odd) for each in (tree.update, in_python(filled(), "update")))
         assert found == expected, odd
 
 
@@ -134,83 +181,6 @@ def test_one_priority_is_of_all_leaves_and_a_list_is_not():
         assert tree.get(3) == float(number) > 0
 
 
-LIVES = {
-    "a patch before the first tree": """
-        from impls.sumtree.numba_tree import NumbaTree
-        calls, plain = [], NumbaTree.update
-        NumbaTree.update = functools.wraps(plain)(lambda tree, *given: calls.append(given) or plain(tree, *given))
-        tree = NumbaTree(100)
-        for _ in range(3):
-            use(tree)
-        assert len(calls) == 6""",
-    "modules that are loaded again": """
-        from impls.sumtree import direct_calls, numba_tree
-        trees = [numba_tree.NumbaTree(100)]
-        for module in (numba_tree, direct_calls, numba_tree, numba_tree):
-            use(trees[-1])
-            importlib.reload(module)
-            trees.append(numba_tree.NumbaTree(100))
-            gc.collect()
-            junk = [bytes(32) for _ in range(100_000)] + [np.full(4, 7) for _ in range(10_000)]
-            for tree in trees:
-                use(tree)
-        assert len({type(tree) for tree in trees}) == 4""",
-    "a subclass with a slot of the same name": """
-        from impls.sumtree.numba_tree import NumbaTree
-        use(type("Mine", (NumbaTree,), {"__slots__": ("_direct",)})(100))""",
-}
-
-
-@pytest.mark.parametrize("life", LIVES)
-def test_classes_that_were_changed_or_loaded_again_answer(life):
-    begin = """
-        import functools, gc, importlib, numpy as np
-        def use(tree):
-            tree.update(np.arange(4), np.ones(4))
-            tree.update([4], [0.0])
-            assert [*tree.sample([0.6])[0], *tree.sample(uniforms=np.array([0.3]))[0]] == [2, 1]
-        """
-    run_python("-X", "faulthandler", "-c", textwrap.dedent(begin) + textwrap.dedent(LIVES[life]))
-
-
-class Special(np.ndarray):
-    pass
-
-
-def shaped(array, rng):
-    """The array, or its values in another layout."""
-    array = np.asarray(array)
-    wide = np.zeros(array.nbytes + 8, np.uint8)
-    unaligned = wide[1 : 1 + array.nbytes].view(array.dtype)
-    unaligned[:] = array
-    frozen = array.copy()
-    frozen.flags.writeable = False
-    return rng.choice(
-        [
-            *[array] * 4,
-            frozen,
-            unaligned,
-            np.repeat(array, 2)[::2],
-            array[::-1],
-            array.astype(array.dtype.newbyteorder()),
-            array.view(Special),
-            np.ma.MaskedArray(array),
-            array.astype(np.dtype(array.dtype.str, metadata={"of": "somebody"})),
-            array.reshape(1, -1),
-            array.reshape(-1, 1),
-            array[:1].reshape(()) if array.size else array,
-            array.tolist(),
-            tuple(array.tolist()),
-            array.astype(object),
-            *[array.astype(rng.choice(["f2", "f4", "i1", "i4", "q", "u8", "?", "c16", "g", "U9"]))] * 3,
-            list(array.astype(rng.choice(["f2", "f4", "i1", "u8"]))),
-            array[0] if array.size else array,
-            array[0].item() if array.size else 0.5,
-            memoryview(array),
-        ]
-    )
-
-
 def argument(rng, size, kind):
     """An argument of a call as users may give it, seldom a right one."""
     if kind == "where":
@@ -223,15 +193,13 @@ def argument(rng, size, kind):
         array[rng.randrange(size)] = bad
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of casts
-        return rng.choice([*[shaped(array, rng)] * 12, None, "x", {}, 10**400, np.empty(0), float("nan")])
+        return rng.choice([*[array] * 12, *layouts(array), None, "x", {}, 10**400, np.empty(0), float("nan")])
 
 
 def call(rng, method):
     """(arguments, arguments by name) of a call."""
-    size, kinds = (
-        rng.choice([0, 1, 1, 2, 5, 63, 64, 70, 1_024, 1_025]),
-        {"sample": ["uniforms"], "update": ["where", "values"]},
-    )
+    size = rng.choice([0, 1, 1, 2, 5, 63, 64, 70, 1_024, 1_025])
+    kinds = {"sample": ["uniforms"], "update": ["where", "values"]}
     taken = [argument(rng, size, kind) for kind in kinds[method]]
     names = {"sample": ["uniforms", "exclude"], "update": ["indices", "priorities"]}[method]
     if rng.random() < 0.1:
@@ -240,15 +208,6 @@ def call(rng, method):
         taken = taken[: rng.randrange(len(taken) + 1)]
     by_name = {name: taken.pop() for name in reversed(names[: len(taken)]) if rng.random() < 0.1 and taken}
     return taken, by_name
-
-
-def outcome(method, arguments, by_name):
-    """What a call returns, by dtypes and bytes, or raises."""
-    try:
-        result = method(*arguments, **by_name)
-    except Exception as error:
-        return type(error), str(error)
-    return result and [(array.dtype, array.shape, array.tobytes()) for array in result]
 
 
 @pytest.mark.parametrize("options", FORMS[:-1], ids=str)
@@ -260,9 +219,9 @@ def test_whatever_is_given_answers_and_messages_are_pythons(options):
         arguments, by_name = call(rng, method)
         given = [each for each in [*arguments, *by_name.values()] if isinstance(each, np.ndarray)]
         before = [sys.getrefcount(each) for each in given]
-        found = outcome(getattr(tree, method), arguments, by_name)
+        found = outcome(getattr(tree, method), *arguments, **by_name)
         assert [sys.getrefcount(each) for each in given] == before
-        assert found == outcome(in_python(twin, method), arguments, by_name), (method, arguments, by_name)
+        assert found == outcome(in_python(twin, method), *arguments, **by_name), (method, arguments, by_name)
         raised += isinstance(found, tuple)
         done += not isinstance(found, tuple)
     assert min(done, raised) > 50
@@ -308,36 +267,6 @@ def test_other_threads_run_beside_long_calls_alone(request):
     worker.join()
 
 
-def test_where_memory_runs_out_nothing_leaks():
-    hooks = pytest.importorskip("_testcapi", reason="this Python has no module that makes memory run out")
-    tree, uniforms = filled(), np.array([0.5, 0.2])
-    expected, sizes = tree.sample(uniforms)[0].tolist(), []
-    for _ in range(3):
-        for allowed in range(8):
-            answer = None
-            hooks.set_nomemory(allowed + 1)
-            try:
-                answer = tree.sample(uniforms)
-            except MemoryError:
-                pass
-            finally:
-                hooks.remove_mem_hooks()
-            assert answer is None or answer[0].tolist() == expected
-        sizes.append(sys.getallocatedblocks())
-    assert answer is not None
-    assert sizes[2] - sizes[1] < 8
-    assert sys.getrefcount(uniforms) == 2
-
-
-def test_a_tree_is_freed_with_its_last_reference():
-    tree = filled()
-    call, gone = tree.sample, weakref.ref(tree)
-    del tree
-    assert call(np.array([0.5]))[0].size == 1  # which holds it
-    del call
-    assert gone() is None
-
-
 def test_a_copy_has_calls_and_leaves_of_its_own():
     for duplicate in (copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))):
         tree = filled()
@@ -373,13 +302,6 @@ def test_methods_of_a_subclass_or_a_patch_are_those_that_run(monkeypatch):
         KIND.sample(impls.make("numpy", 10), np.array([0.5]))
 
 
-def test_python_answers_where_objects_are_laid_out_otherwise(monkeypatch):
-    monkeypatch.setattr(direct_calls, "_SLOT", direct_calls._SLOT + 8)
-    tree = filled()
-    assert not tree._direct[[direct_calls._SAMPLE, direct_calls._UPDATE]].any()
-    assert tree.sample(np.array([0.5]))[0].tolist() == filled().sample([0.5])[0].tolist()
-
-
 def test_what_is_refused_leaks_nothing():
     tree, empty, blocks = filled(), impls.make("numba", CAPACITY), []
     with pytest.raises(RuntimeError, match="nothing to sample"):
@@ -388,7 +310,172 @@ def test_what_is_refused_leaks_nothing():
     calls = (lambda: tree.sample(values), lambda: empty.sample(values[:1]), lambda: tree.update(where, values))
     for _ in range(3):
         for call in calls * 50:
-            assert isinstance(outcome(call, (), {}), tuple)
+            assert isinstance(outcome(call), tuple)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
     assert blocks[2] - blocks[1] < 50
+
+
+def test_a_tree_is_freed_with_its_last_reference():
+    tree = filled()
+    call, gone = tree.sample, weakref.ref(tree)
+    del tree
+    assert call(np.array([0.5]))[0].size == 1  # which holds it
+    del call
+    assert gone() is None
+
+
+# Replays
+
+
+def filled_replay():
+    """A replay whose usual calls reach its kernels."""
+    replay, rng = made("two_lock_checked", RECORDS), default_rng(0)
+    replay.insert(rows_of(FLAT, rng, RECORDS), rng.standard_normal(RECORDS))
+    for batch in (1, 32, 40, MOST):
+        replay.sample(batch, BETA, rng)
+    return replay
+
+
+@pytest.fixture(scope="module")
+def replay():
+    with filled_replay() as replay:
+        yield replay
+
+
+def without_python(replay, patches):
+    """Let calls fail that are left to Python."""
+    for kernel in ("_sample", "_update"):
+        patches.setattr(replay, kernel, lambda *_: pytest.fail("Python was asked"))
+
+
+def test_usual_calls_draw_the_uniforms_of_the_generator(replay, monkeypatch):
+    for batch, kind in product((1, 32, MOST), ("PCG64", "MT19937", "Philox", "SFC64")):
+        mine, same = (np.random.Generator(getattr(np.random, kind)(batch)) for _ in range(2))
+        expected = in_python(replay, "sample")(batch, BETA, same)
+        errors = default_rng(batch).standard_normal(batch).astype(np.float32)
+        with monkeypatch.context() as patches:
+            without_python(replay, patches)
+            found = replay.sample(batch, BETA, mine)
+            present = replay.update_priorities(found.sequence, errors)
+            leaves = replay.state_dict()["leaves"]
+            replay.update_priorities(found.sequence, errors.astype(np.float64))
+        assert (type(found), found.rows.keys()) == (type(expected), expected.rows.keys())
+        for part, other in zip(parts(found), parts(expected), strict=True):
+            assert (part.dtype, part.flags.carray, part.tobytes()) == (other.dtype, other.flags.carray, other.tobytes())
+        assert str(mine.bit_generator.state) == str(same.bit_generator.state)
+        assert present.dtype == np.bool_
+        assert present.tolist() == in_python(replay, "update_priorities")(found.sequence, errors).tolist()
+        assert leaves.tobytes() == replay.state_dict()["leaves"].tobytes()
+
+
+def test_what_converts_exactly_reaches_a_replays_kernel(replay, monkeypatch):
+    for batch in (1, 40, MOST):
+        with filled_replay() as twin, monkeypatch.context() as patches:
+            twin.load_state_dict(replay.state_dict())
+            sequence, errors = np.arange(batch) % 100, default_rng(batch).integers(0, 100, batch).astype(float)
+            present = in_python(twin, "update_priorities")(sequence, errors)
+            expected = outcome(in_python(twin, "sample"), batch, 1.0, default_rng(0))
+            without_python(replay, patches)
+            pairs = [(sequence, each) for each in (*spelled(errors), *tensors(errors))]
+            pairs += [(each, errors) for each in (*spelled(sequence), *tensors(sequence))]
+            for tickets, sizes in pairs:
+                replay.update_priorities(sequence, np.ones(batch))
+                found = replay.update_priorities(errors=sizes, sequence=tickets)
+                assert (found.dtype, found.tolist()) == (present.dtype, present.tolist())
+                assert replay.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+            for beta, size in ((1, batch), (np.float32(1), np.int32(batch)), (1.0, np.uint64(batch))):
+                assert outcome(replay.sample, beta=beta, rng=default_rng(0), batch=size) == expected
+
+
+class Doubled(np.random.Generator):
+    """A generator that draws other numbers."""
+
+    def random(self, *arguments, **by_name):
+        return super().random(*arguments, **by_name) / 2
+
+
+class OddBits(np.random.PCG64):
+    """A bit generator without its lock once a generator has it."""
+
+    def __getattribute__(self, name):
+        if name == "lock" and vars(self).get("is_odd"):
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def odd():
+    bits = OddBits(3)
+    generator = np.random.Generator(bits)
+    bits.is_odd = True
+    return generator
+
+
+def test_odd_generators_draw_as_in_python(replay):
+    for make in (lambda: Doubled(np.random.PCG64(3)), lambda: np.random.RandomState(3), odd):
+        mine, same = make(), make()
+        expected = outcome(in_python(replay, "sample"), 32, BETA, uniforms=None, rng=same)
+        assert outcome(replay.sample, 32, BETA, mine) == expected
+        assert mine.random() == same.random()
+
+
+def test_a_generator_that_others_draw_from_is_waited_for(replay):
+    rng, same, sampled = default_rng(3), default_rng(3), []
+    sampler = threading.Thread(target=lambda: sampled.append(replay.sample(32, BETA, rng)))
+    with rng.bit_generator.lock:
+        sampler.start()
+        sampler.join(0.02)
+        assert not sampled
+        rng.bit_generator.advance(7)
+    sampler.join()
+    same.bit_generator.advance(7)
+    np.testing.assert_array_equal(sampled[0].sequence, replay.sample(32, BETA, same).sequence)
+
+
+def test_whatever_is_asked_samples_and_messages_are_pythons(replay):
+    batches = 0, 2, True, np.int64(32), np.True_, 32.0, -1, 10**30, "x", None, MOST + 1
+    betas = 0, 1, np.float64(0.4), -1e-9, np.nan, np.inf, -np.inf, "x", None, -0.0
+    for batch, beta in [*((batch, BETA) for batch in batches), *((32, beta) for beta in betas)]:
+        mine, same = default_rng(1), default_rng(1)
+        expected = outcome(in_python(replay, "sample"), batch, beta, same)
+        assert outcome(replay.sample, batch, beta, mine) == expected, (batch, beta)
+        assert mine.random() == same.random(), (batch, beta)
+    for rng in (None, 3, "x", np.random, np.random.PCG64(0), object()):
+        found, expected = outcome(replay.sample, 32, BETA, rng), outcome(in_python(replay, "sample"), 32, BETA, rng)
+        assert (type(found), len(found)) == (type(expected), len(expected)), rng
+        assert isinstance(found, list) or found == expected, rng
+
+
+OTHERS = None, 3, "x", np.arange(2_400)
+
+
+def test_whatever_a_replay_is_given_messages_are_pythons(replay):
+    for bad in (3.0, np.nan, -np.inf, 1e308):
+        sequence, errors = np.array([3, RECORDS, -1, 7]), np.array([0.5, 2.0, 1.0, bad])
+        with filled_replay() as twin, np.errstate(all="ignore"):
+            pairs = [(each, errors) for each in (*layouts(sequence), *OTHERS)]
+            pairs += [(sequence, each) for each in (*layouts(errors), *OTHERS)]
+            twin.load_state_dict(replay.state_dict())
+            for pair in [*pairs, (sequence, errors.astype("f4")), (sequence,), ()]:
+                arrays = [each for each in pair if isinstance(each, np.ndarray)]
+                held = [sys.getrefcount(each) for each in arrays]
+                found = outcome(replay.update_priorities, *pair)
+                assert [sys.getrefcount(each) for each in arrays] == held
+                assert found == outcome(in_python(twin, "update_priorities"), *pair)
+            assert replay.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+
+
+def test_neither_answers_nor_refusals_leak(replay):
+    sequence, errors, rng = np.array([1, 2]), np.array([0.5, np.nan]), default_rng(0)
+    with made("two_lock_checked", RECORDS) as empty:
+        calls = (
+            *(lambda: replay.sample(32, BETA, rng), lambda: replay.sample(32, "x", rng)),
+            *(lambda: empty.sample(32, BETA, rng), lambda: replay.update_priorities(sequence, errors)),
+            lambda: replay.update_priorities(sequence, errors[:1]),
+        )
+        blocks = []
+        for _ in range(4):
+            for call in calls * 100:
+                outcome(call)
+            blocks.append(sys.getallocatedblocks())
+    assert max(after - before for before, after in pairwise(blocks[1:])) < 50

@@ -17,11 +17,7 @@ from impls.fpga.network import parse
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="found no g++")
 LEARNER = Learner(parse("cartpole"), 1, (1,) * 9, 1)
-DESIGNS = [
-    Design(1, 2),
-    Design(97, 4, 18, "scan", 2, "contiguous"),
-    Design(1000, 16, 18, "wide", 4, "interleaved"),
-]
+DESIGNS = [Design(1, 2), Design(97, 4, 18, "scan", 2, "contiguous"), Design(1000, 16, 18, "wide", 4, "interleaved")]
 
 
 def compile_host(folder):

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import shutil
 import signal
 import sys
@@ -22,7 +21,6 @@ import impls  # noqa: E402
 from impls import files, replay  # noqa: E402
 from impls.files import cache_folder  # noqa: E402
 from impls.sumtree import compiling  # noqa: E402
-from impls.sumtree.compiling import compiler  # noqa: E402
 from impls.sumtree.direct_calls import address_of  # noqa: E402
 from impls.sumtree.lanes import unsigned_divide  # noqa: E402
 
@@ -294,15 +292,6 @@ def test_an_entry_that_others_may_have_left_is_replaced_unread(folder, spoil, mo
     assert compiling._read(folder / "one", KEY) == CODE
 
 
-def test_no_folder_at_all_costs_compiling_and_one_warning(tmp_path):
-    tmp_path.joinpath("file").touch()
-    places = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path / "file")}
-    (tmp_path / f"fanout-{os.getuid()}-kernels").touch()
-    outcome, *warnings = sorted(alone("print(*answers([4, 4]))", tmp_path / "file", **places).splitlines())
-    assert outcome == "(256, False) (256, False)"
-    assert len(warnings) == 2, warnings  # it can neither be read nor kept
-
-
 def test_the_folder_is_bounded_and_what_is_used_stays(folder, monkeypatch):
     monkeypatch.setattr(compiling, "MOST_BYTES", 4 * (len(CODE) + 32))
     for number in range(4):
@@ -355,13 +344,6 @@ def test_the_key_has_all_that_changes_machine_code(monkeypatch):
     assert len(set(keys)) == len(keys)
 
 
-def test_the_key_has_nothing_else(monkeypatch):
-    keys = {key_of(fastmath={"reassoc", "contract"}), key_of(fastmath={"contract", "reassoc"})}
-    for name in ("CACHE_DIR", "NUMBA_NUM_THREADS", "DEBUG_CACHE", "DEBUG", "DUMP_ASSEMBLY", "_HAVE_YAML", "_OTHER"):
-        monkeypatch.setattr(numba.config, name, "another", raising=False)
-    assert {key_of(fastmath={"reassoc", "contract"})} == keys
-
-
 def made_for(number):
     return lambda other: other + number
 
@@ -391,21 +373,6 @@ def test_the_text_is_that_of_a_module_and_of_all_it_imports_from(tmp_path):
 
 
 # What users see
-
-
-def test_compiling_is_told_with_the_count_that_is_expected(monkeypatch, capsys):
-    for is_worker, counts in ((False, [6, 11]), (True, [])):
-        times = iter(range(100))
-        monkeypatch.setattr(compiler, "count", 0)
-        monkeypatch.setattr(compiler, "total", 10)
-        monkeypatch.setattr(files, "is_worker", lambda is_worker=is_worker: is_worker)
-        progress = compiling.Progress(lambda times=times: next(times))
-        for _ in range(12):
-            compiler.count += 1
-            progress.begin()
-            progress.end()
-        shown = re.findall(r"kernel (\d+)( of 10)?, (\d+) s\n", capsys.readouterr().err)
-        assert shown == [(str(count), " of 10" * (count <= 10), str(count - 1)) for count in counts]
 
 
 def test_a_numba_with_other_insides_compiles_and_says_so(monkeypatch, capsys):

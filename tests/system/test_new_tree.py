@@ -13,22 +13,14 @@ from tests.repositories import ROOT
 from tests.unit.test_recommend import records, taking, write
 
 TREE = '''
-"""A made-up tree: NumPy's under another name, as if it were compiled and slow to fill."""
+"""A made-up tree: NumPy's under another name, as if it were compiled."""
 
-from .contract import level_bytes, level_sizes
 from .numpy_tree import NumpyTree
 
 
 class TwinTree(NumpyTree):
-    """Holds every sum twice, or so it says."""
-
     compiled = True
-    fill_seconds = 1e-6
     variants = ({"propagate": "delta"},)
-
-    @classmethod
-    def nbytes_of(cls, capacity, fanout, dtype, options):
-        return level_bytes(level_sizes(capacity, fanout), fanout, dtype, copies=2)
 '''
 ARRAY = """
 import a_library_that_nobody_has
@@ -84,22 +76,15 @@ import json
 import impls, impls.training
 from benchmarks.history import bench_trees
 from benchmarks.presets import PRESETS
-from dse.times.cost_model import tree_bytes
-try:
-    bench_trees.Draw().setup("twin", 1_000_000, 256)
-except NotImplementedError as reason:
-    refused = str(reason)
 print(json.dumps({
     "names": impls.names(),
     "why_not": {name: impls.why_not(name) for name in ("twin", "array")},
-    "bytes": [tree_bytes(name, 1000, 16, "float32", {}) for name in ("numpy", "twin")],
     "variants": {name: impls.traits(name).variants for name in ("twin", "array", "of another checkout")},
     "swept": {
         name: sorted({(case.contestant, repr(case.options)) for block in preset.blocks for case in block.cases()})
         for name, preset in PRESETS.items()
     },
     "asv": [getattr(bench_trees, kind).params[0] for kind in ("Draw", "Update", "Step", "Memory", "Modeled")],
-    "refused": refused,
     "workloads": list(impls.training.names()),
 }))
 """
@@ -167,13 +152,11 @@ def test_a_tree_is_named_sized_and_in_every_preset(project):
     assert facts["why_not"]["twin"] is None
     assert "needs the module 'a_library_that_nobody_has'" in facts["why_not"]["array"]
     assert facts["variants"] == {"twin": [{"propagate": "delta"}], "array": [], "of another checkout": []}
-    assert facts["bytes"] == sorted(set(facts["bytes"]))
     for preset, cells in facts["swept"].items():
         assert ["twin", "{}"] in cells
         assert [options for name, options in cells if name == "array"] == ["{}"]
         assert (["twin", "{'propagate': 'delta'}"] in cells) == (preset not in ("smoke", "brief"))
     assert all({"array", "numpy", "twin"} <= set(contestants) for contestants in facts["asv"])
-    assert "100,000 leaves" in facts["refused"]
     assert "mine" in facts["workloads"]
 
 

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from numpy.random import default_rng
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 import impls
 from impls.replay.block import DAMAGED, LENT
@@ -40,19 +40,15 @@ def test_a_random_walk_gives_what_the_twin_gives(strategy, fanout, dtype):
 def test_fresh_outputs_are_nobody_elses(strategy):
     with made(strategy, 32) as compiled:
         compiled.insert(rows_of(FLAT, default_rng(0), 20))
-        first, second = (compiled.sample(8, 0.4, default_rng(seed)) for seed in range(2))
+        out, first = compiled.outputs(8), compiled.sample(8, 0.4, default_rng(0))
         kept = {name: part.copy() for name, part in first.rows.items()}
-        out = compiled.outputs(8)
-        given = compiled.sample(8, 0.4, default_rng(1), out=out)
+        second, given = (compiled.sample(8, 0.4, default_rng(1), out=each) for each in (None, out))
         equal_batches(given, second)
+        assert all((part == first.rows[name]).all() for name, part in kept.items())
         parts = [[batch.sequence, batch.weights, *batch.rows.values()] for batch in (first, second, given)]
         for part, other in itertools.combinations(itertools.chain(*parts), 2):
             assert not np.shares_memory(part, other)
         assert given.rows["reward"] is out.rows["reward"]
-        again = compiled.sample(8, 0.4, default_rng(3), out=out)
-        assert again.rows["reward"] is given.rows["reward"]
-        for name, part in first.rows.items():
-            assert_array_equal(part, kept[name])
 
 
 def test_large_inserts_and_updates_renew_all_their_sums():
@@ -79,20 +75,6 @@ def test_a_large_update_is_that_of_its_parts(strategy):
             assert buffer.update_priorities(sequence, errors).all()
         assert compiled.check() == 0.0
         equal_states(compiled.state_dict(), twin.state_dict())
-
-
-@every_strategy
-def test_arguments_may_be_lists_tensors_and_other_types(strategy):
-    torch = pytest.importorskip("torch")
-    with made(strategy, alpha=0.5, epsilon=0.25) as compiled:
-        records = {name: values.tolist() for name, values in rows_of(FLAT, default_rng(0), 3).items()}
-        compiled.insert(records, [0.0, 2, -15.75], [True, True, True])
-        compiled.insert(records, torch.tensor([8.75], requires_grad=True) * 1, np.array([0, 1, 0]))
-        assert_allclose(compiled.state_dict()["leaves"], [0.5, 1.5, 4.0, 0.0, 3.0, 0.0])
-        present = compiled.update_priorities([1, 4], torch.tensor([[0.0], [3.75]], dtype=torch.bfloat16)[:, 0])
-        assert_array_equal(present, [True, True])
-        compiled.update_priorities(np.array([0], np.int32), np.array([15.75], np.float32))
-        assert_allclose(compiled.state_dict()["leaves"], [4.0, 0.5, 4.0, 0.0, 2.0, 0.0])
 
 
 @pytest.mark.parametrize("capacity", [5, 1000])

@@ -49,14 +49,16 @@ def in_thread(call):
 def test_every_call_of_a_closed_replay():
     replay = make(8, LAYOUT, shared=True, **PRIORITIES)
     replay.insert(records(5))
-    out, state = replay.outputs(2), replay.state_dict()
+    out, state, rng = replay.outputs(2), replay.state_dict(), np.random.default_rng(0)
+    usual = lambda: replay.sample(2, 0.4, rng), lambda: replay.update_priorities(np.arange(2), np.ones(2))
+    for call in usual * 2:  # which reach kernels without Python
+        call()
     replay.close()
     replay.close()
     for call in (
+        *usual,
         lambda: replay.insert(records(1)),
-        lambda: replay.sample(2, 0.4),
         lambda: replay.sample(2, 0.4, out=out),
-        lambda: replay.update_priorities(np.arange(2), np.ones(2)),
         lambda: len(replay),
         lambda: replay.written,
         lambda: replay.lost,
@@ -222,37 +224,25 @@ def test_replays_leave_no_descriptors_or_maps_behind():
     assert not {name for name in set(os.listdir("/dev/shm")) - segments if "fanout" in name}  # noqa: PTH208
 
 
-# /proc
+def test_what_is_unknown_where_proc_cannot_be_read(monkeypatch):
+    me, read, errors = process(), Path.read_text, {}
 
-
-@pytest.fixture
-def refused(monkeypatch):
-    """Switches on that files whose path begins so cannot be read."""
-
-    def refuse(start, error):
-        read = Path.read_text
-
-        def guarded(path, *arguments, **options):
+    def guarded(path, *arguments, **options):
+        for start, error in errors.items():
             if str(path).startswith(start):
                 raise error
-            return read(path, *arguments, **options)
+        return read(path, *arguments, **options)
 
-        monkeypatch.setattr(Path, "read_text", guarded)
-
-    return refuse
-
-
-def test_what_is_unknown_where_proc_cannot_be_read(refused):
-    me = process()
-    refused("/proc/meminfo", PermissionError(13, "Permission denied"))
+    monkeypatch.setattr(Path, "read_text", guarded)
+    errors["/proc/meminfo"] = PermissionError(13, "Permission denied")
     with make(8, LAYOUT, **PRIORITIES) as replay:
         replay.insert(records(3))
         assert len(replay) == 3
-    refused("/proc/", OSError(24, "Too many open files"))
+    errors["/proc/"] = OSError(24, "Too many open files")
     assert is_alive(*me)  # whom nobody can look at is not taken for dead
     with pytest.raises(OSError, match="Too many open files"):
         process()
-    refused("/proc/", FileNotFoundError(2, "No such file or directory"))
+    errors["/proc/"] = FileNotFoundError(2, "No such file or directory")
     with pytest.raises(OSError, match="/proc"):
         make(8, LAYOUT, **PRIORITIES)
 

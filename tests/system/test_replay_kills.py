@@ -1,4 +1,4 @@
-"""Processes that share a replay are killed, anywhere: the others go on, and no more is lost than was under way."""
+"""Processes share a replay, race and are killed: answers are right, and no more is lost than was under way."""
 
 import time
 
@@ -9,7 +9,19 @@ from impls.replay import ClosedError, attach, make, steps, strategies
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.registry import strategy_class
 from tests.matrix import matrix, slow
-from tests.replay_stress import PLAIN, STACKED, STEPPED, Plan, Processes, inspect, learn, numbers_in, packed, server
+from tests.replay_stress import (
+    PLAIN,
+    STACKED,
+    STEPPED,
+    Plan,
+    Processes,
+    inspect,
+    learn,
+    numbers_in,
+    packed,
+    run,
+    server,
+)
 from tests.replays import within
 
 SHARED = [name for name in strategies() if strategy_class(name).valid and strategy_class(name).processes]
@@ -170,9 +182,9 @@ def kill_many(strategy, kills, seconds):
             for _ in range(kills):
                 time.sleep(rng.exponential(seconds))
                 number = int(rng.integers(plan.callers))
-                team.processes[number].kill()
+                team.callers[number][0].kill()
                 _expect_progress(team, number)
-                team.processes[number].join(PATIENCE_SECONDS)
+                team.callers[number][0].join(PATIENCE_SECONDS)
                 if number % 3 != 1:
                     acknowledged += team.words[1 + number]
                     lost_at_most += plan.most
@@ -203,7 +215,7 @@ def _expect_progress(team, dead):
         time.sleep(1e-3)
 
 
-@pytest.mark.parametrize(("kills", "seconds"), [(20, 0.02), slow(300, 0.05)])
+@pytest.mark.parametrize(("kills", "seconds"), [(12, 0.02), slow(300, 0.05)])
 @pytest.mark.parametrize("strategy", matrix(SHARED, brief=lambda name: name != "global"))
 def test_kills_at_random_moments(strategy, kills, seconds):
     kill_many(strategy, kills, seconds)
@@ -243,3 +255,28 @@ def test_a_replay_outlives_its_creator():
         assert mine.recv() == replay.written == CAPACITY + 3
         user.join(PATIENCE_SECONDS)
         assert replay.check() == 0
+
+
+# Races: every strategy under stress, without kills
+
+
+VALID = [name for name in strategies() if strategy_class(name).valid]
+CASES = [(name, "threads") for name in VALID]
+CASES += [(name, "processes") for name in VALID if strategy_class(name).processes and name != "global"]
+LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64, "fanout": 16}
+TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
+
+
+@pytest.mark.parametrize("rows", [4e5, slow(2e7)])
+@pytest.mark.parametrize(("strategy", "kind"), CASES)
+def test_hundreds_of_thousands_of_rows_show_no_fault(strategy, kind, rows):
+    report = run(Plan(strategy, kind=kind, rows=rows, seconds=1800.0, **LARGE).usual)
+    assert report.rows >= rows
+    assert min(report.inserted, report.sampled, report.updated) > 1000
+
+
+@pytest.mark.parametrize("strategy", matrix(VALID, brief=lambda name: name not in ("rwlock", "global")))
+@pytest.mark.parametrize("layout", [PLAIN, STACKED], ids=["plain", "stacked"])
+def test_a_tiny_replay_that_sleeps_at_its_points_shows_no_fault(strategy, layout):
+    report = run(Plan(strategy, layout=layout, seconds=0.7, **TINY).usual)
+    assert min(report.inserted, report.sampled, report.updated) > 0

@@ -150,18 +150,14 @@ def test_what_is_here_with_other_content_is_kept(archive, tmp_path):
 
 
 def test_a_damaged_archive_is_never_taken_for_good(archive, theirs, tmp_path):
-    for content in (b"", b"no archive", b"PK\x03\x04", LINE):
+    for content in (b"", b"no archive", b"PK\x03\x04", LINE, archive.read_bytes()[:-50]):
         (tmp_path / "other.zip").write_bytes(content)
         with pytest.raises(RecordError, match="no archive"):
             import_machines(tmp_path / "other.zip", tmp_path / "here")
     whole, rng, refused = archive.read_bytes(), random.Random(5), 0
-    for turn in range(120):
+    for turn in range(60):
         damaged = bytearray(whole)
-        at = rng.randrange(len(whole))
-        if turn % 4:
-            damaged[at] ^= 1 << rng.randrange(8)
-        else:
-            del damaged[at:]
+        damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
         (tmp_path / "damaged.zip").write_bytes(damaged)
         here = tmp_path / f"here{turn}"
         try:
@@ -171,4 +167,4 @@ def test_a_damaged_archive_is_never_taken_for_good(archive, theirs, tmp_path):
             assert not here.exists()
         else:  # a bit that says nothing of the content, such as a date
             assert read_folder(here) == read_folder(theirs)
-    assert refused > 60
+    assert refused > 30

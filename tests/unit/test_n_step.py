@@ -155,6 +155,9 @@ def test_what_cannot_be_is_refused_with_nothing_changed():
     assert turned.layout.record_bytes == LAYOUT.record_bytes + 4
     with pytest.raises(ValueError, match=r"reward must be \[1\], not \[2\]"):
         turned.append(single(0, 1) | {"reward": [1.0, 2.0]})
+    for truncated in ("yes", [True, False], 1):
+        with pytest.raises(ValueError, match=r"truncated must be \[1\] bool, not"):
+            turned.append(single(0, 1), truncated)
     turned.append(single(0, 1))
     before, options = turned.state_dict(), {"layout": LAYOUT, "n": 3, "gamma": 0.9}
     changes = {"n": 2}, {"gamma": 0.5}, {"environments": 2}, {"layout": Layout((3,), "float32")}

@@ -7,17 +7,8 @@ import pytest
 from scipy.stats import power_divergence
 
 from impls.cluster import ClusterError
-from impls.cluster.calls import Reply
 from impls.cluster.sampler import Sampler
-from tests.fake_cluster import (
-    LAYOUT,
-    Independent,
-    ScriptedCalls,
-    ThreadCalls,
-    filled_shards,
-    make_replay,
-    numbered_records,
-)
+from tests.fake_cluster import LAYOUT, Independent, ThreadCalls, filled_shards, make_replay, numbered_records
 from tests.matrix import slow
 from tests.replays import LAYOUTS, chunk, made
 
@@ -84,14 +75,6 @@ SIZES = [
 def test_records_are_drawn_in_proportion(sizes, scale, seeds, draws):
     p_values = [p_of_draws(sizes, scale, seed, draws) for seed in range(seeds)]
     assert 0.001 < min(p_values) and max(p_values) < 0.999, p_values
-
-
-def test_each_batch_of_a_request_is_drawn_alike():
-    _, sampler, priorities = sampler_of([300, 0, 700], batches_a_call=4)
-    counts = np.zeros((4, priorities.size))
-    for number, batch in enumerate(draw(sampler, 4, 4_000, Independent(5))):
-        counts[number % 4] += np.bincount(numbers_of(batch), minlength=priorities.size)
-    assert min(p_of(each, priorities) for each in counts) > 0.001
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
@@ -196,19 +179,6 @@ def test_a_killed_shard_owes_nothing_and_comes_back_empty():
     assert stats["late"] == (old.sequence % 3 == 1).sum() and stats["shards_lost"] >= 1
 
 
-def test_an_update_for_a_process_that_ended_changes_nothing():
-    calls, sampler, _ = sampler_of([200, 300], patience=5.0, **ALONE)
-    batch = sampler.sample(64, 0.4)
-    calls.kill(0)
-    calls.restart(0)
-    calls.replay(0).insert(numbered_records(0, 200))
-    before = calls.replay(0).total
-    sampler.update_priorities(batch.sequence, np.full(64, 50.0))
-    sampler.flush()
-    assert calls.replay(0).total == before
-    assert sampler.stats()["late"] == (batch.sequence % 2 == 0).sum() > 0
-
-
 def test_a_stopped_shard_is_waited_for_once_and_comes_back():
     calls, sampler, _ = sampler_of([200, 300, 400], ahead=3, patience=0.3)
     sampler.update_priorities(sampler.sample(64, 0.4).sequence, np.ones(64))
@@ -263,29 +233,6 @@ def test_what_a_shard_refuses_is_raised_and_counted():
     calls.shards[0].answer = answer
     sampler.flush()
     assert sampler.stats()["waiting"] == 0 < sampler.stats()["late"] and sampler.sample(64, 0.4).weights.size == 64
-
-
-def reply_of(run, total):
-    return Reply(run, total, 1, 1.0, 1, 0, 0, 0, None)
-
-
-def test_an_old_answer_that_comes_late_changes_nothing():
-    calls = ScriptedCalls()
-    sampler = Sampler(calls, LAYOUT, patience=0.01)
-    sampler.flush()  # request 0 is not answered in time
-    calls.replies[0] = reply_of(7, 1.0)
-    sampler.flush()  # now it is: too late to say that the shard is there
-    assert sampler.stats()["shards_gone"] == 1
-    calls.replies[1] = reply_of(8, 2.0)
-    sampler.flush()
-    assert sampler.stats()["total"] == 2.0 and sampler.stats()["shards_gone"] == 0
-    number = len(calls.requests)
-    calls.replies[number + 1] = reply_of(9, 3.0)
-    sampler._probe(0)  # one is under way as another is sent, whose answer is read first
-    sampler.flush()
-    calls.replies |= {number: reply_of(8, 1.0), number + 2: reply_of(9, 3.0)}
-    sampler.flush()
-    assert sampler.stats()["total"] == 3.0 and sampler._shards[0].run == 9
 
 
 def run_schedule(seed):
