@@ -26,20 +26,16 @@ ALWAYS: dict[str, dict[str, Any]] = {"cupy": {"emulate": True, "raise_errors": "
 _OPTIONS: dict[str, list[dict[str, Any]]] = {
     "python": [{"propagate": "delta"}],
     "numpy": [{"propagate": "delta"}, {"padding": "full"}, {"aligned": False}],
-    "numba": [
+    "numba": [  # every value of an option, not every combination: each is compiled for
         {"propagate": "delta"},
         {"layout": "plain"},
-        {"layout": "plain", "propagate": "delta"},
-        {"aligned": False},
-        {"threads": 2},
         {"threads": 2, "layout": "plain", "propagate": "delta", "aligned": False},
     ],
     "cupy": [
         {"propagate": "delta"},
         {"lanes": 1, "fused": False},
-        {"lanes": 32, "fused": False},
+        {"lanes": 32, "fused": False, "propagate": "delta"},
         {"lanes": 16, "fused": True, "aligned": False},
-        {"lanes": 2, "fused": False, "propagate": "delta"},
     ],
     "fpga": [
         {"leaf_bits": 40, "fraction_bits": 20, "micro": "scan", "banks": 1, "banking": "contiguous"},
@@ -134,7 +130,7 @@ def _bits(value: Any) -> bytes:
 
 MOST, FEW = 300, 12  # elements of a batch; distinct leaves of one, because most implementations take them one by one
 KINDS = ("update", "insert", "repeat", "zero", "sample", "mass", "distinct", "get", "rebuild")
-KINDS += ("left", "without", "range", "minimum")
+KINDS += ("search_left", "sample_without", "range", "minimum")
 BATCHES = ("update", "get", "sample", "sample_distinct", "prefix_sum_index", "prefix_sum", "range_sum")
 
 
@@ -181,7 +177,7 @@ class Walk:
 
     @property
     def drift(self) -> float:
-        """What sums may be off by."""
+        """Sums may be off by so much."""
         return 0.0 if self.exact or self.integers else 1e-12 * self.scale
 
     def set(self, where: Any, values: Any) -> None:
@@ -260,7 +256,7 @@ class Walk:
         assert not self.integers or np.array_equal(indices, self.oracle.sample_distinct(uniforms))
         self.get(np.arange(self.tree.capacity))
 
-    def left(self) -> None:
+    def search_left(self) -> None:
         """Search by the rule >=."""
         uniforms = self.rng.random(self.batch)
         if self.oracle.total() == 0.0:
@@ -273,7 +269,7 @@ class Walk:
         assert (indices[~above] == 0).all()
         self.compare_places(indices[above], np.nextafter(mass[above], 0))
 
-    def without(self) -> None:
+    def sample_without(self) -> None:
         """Sample beside excluded leaves."""
         uniforms, exclude = self.rng.random(self.batch), self.where[: self.rng.integers(0, self.batch + 1)]
         left, total, is_exact = copy.deepcopy(self.oracle), self.tree.total(), self.exact or self.integers
@@ -306,7 +302,7 @@ class Handing:
         found = getattr(self._tree, name)
         if name not in BATCHES:
             return found
-        return lambda first, *more, **named: found(*(self._hand(each, first) for each in (first, *more)), **named)
+        return lambda first, *more, **named: found(*(self._hand(part, first) for part in (first, *more)), **named)
 
     def __repr__(self) -> str:
         return repr(self._tree)
@@ -314,4 +310,4 @@ class Handing:
 
 def placing(tree: Any) -> Handing:
     """The tree, which is handed every batch on the device."""
-    return Handing(tree, lambda each, first: tree.place(each) if isinstance(each, np.ndarray) else each)
+    return Handing(tree, lambda part, first: tree.place(part) if isinstance(part, np.ndarray) else part)

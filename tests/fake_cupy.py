@@ -128,7 +128,6 @@ class Stream:
     def __init__(self, non_blocking: bool = False) -> None:
         assert non_blocking
         self.captured: list[Callable[[], None]] | None = None
-        self.awaited: list[int] = []
         self.waiting: list[Callable[[], None]] = []
         self.ptr = _listed(self)
 
@@ -192,7 +191,6 @@ def ascontiguousarray(values: DeviceArray) -> DeviceArray:
 def _wait(stream: int, event: int) -> None:
     """Let a stream wait for another, which has as much to do as when the event was recorded."""
     (awaited,) = LISTED[event]
-    LISTED[stream].awaited.append(awaited)
     LISTED[stream].do(LISTED[awaited].synchronize)
 
 

@@ -76,18 +76,6 @@ def test_weights_are_those_of_eq_5_4_by_hand():
             assert batch.weights == pytest.approx(expected)
 
 
-def test_banks_have_equal_shares_of_a_batch_whatever_its_size():
-    rng = default_rng(3)
-    with with_priorities([1], [2, 2], [30], [4, 4, 4]) as replay:
-        for batch in (8, 10, 3):
-            counts = np.zeros(4)
-            for _ in range(500):
-                sampled = np.bincount(replay.sample(batch, 0.0, rng).sequence % 4, minlength=4)
-                assert (abs(sampled - batch / 4) < (2 if batch % 4 else 1e-9)).all()
-                counts += sampled
-            assert counts / counts.sum() == pytest.approx(np.full(4, 0.25), abs=0.02)
-
-
 def test_empty_banks_leave_their_share_to_the_others():
     with banked(64, 4) as replay:
         with pytest.raises(RuntimeError, match="nothing to sample: no record"):

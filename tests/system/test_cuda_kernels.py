@@ -68,22 +68,6 @@ def test_a_barrier_orders_what_its_absence_does_not():
             assert np.array_equal(run(text, threads=256, out=np.full(256, salt)), want) == barrier
 
 
-VAIN = {
-    "barrier against ballot": "if (threadIdx.x < 5) __syncthreads(); else out[0] = __ballot_sync(~0u, true);",
-    "a lane that ended": "if (threadIdx.x != 3) out[0] = __shfl_sync(~0u, 1, 0, 32);",
-    "outside its own mask": "out[0] = __ballot_sync(1u, true);",
-    "two kinds": "out[0] = threadIdx.x % 2 ? __ballot_sync(~0u, true) : __shfl_sync(~0u, 1, 0, 32);",
-}
-
-
-@emulated
-@pytest.mark.parametrize("wait", VAIN)
-def test_whoever_waits_in_vain_is_told(wait):
-    with pytest.raises(RuntimeError, match="kernel kernel: threads of a block wait"):
-        run(VAIN[wait])
-    assert run("out[threadIdx.x] = 7;").tolist() == [7] * 32  # and the next launch is whole again
-
-
 # The text compiles for GPUs
 
 SHAPES_OF_GROUPS = [(0, 1, False), (0, 8, False), (2, 1, False), (16, 1, True), (16, 4, True), (64, 32, True)]

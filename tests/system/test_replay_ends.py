@@ -161,18 +161,6 @@ def test_a_handle_that_outlives_its_replay_reaches_no_other():
             other.close()
 
 
-@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(6, "No such device or address")])
-def test_a_handle_whose_process_may_not_be_opened(monkeypatch, error):
-    def refuse(*_):
-        raise error
-
-    with make(8, LAYOUT, shared=True, **PRIORITIES) as made:
-        handle = pickle.loads(pickle.dumps(made.handle()))
-        monkeypatch.setattr(os, "open", refuse)
-        with pytest.raises(ClosedError, match=f"process {os.getpid()}"):
-            attach(handle)
-
-
 def _hand_on(handle, pipe):
     """Attach to a handle in a grandchild, which gets it from a child that has other descriptors than the creator."""
     others = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]

@@ -1,7 +1,6 @@
 """Records of another person's machine: exported there, imported here, refused where anything is wrong."""
 
 import json
-import random
 import zipfile
 
 import pytest
@@ -149,22 +148,12 @@ def test_what_is_here_with_other_content_is_kept(archive, tmp_path):
     assert [path.name for path in (here / KEY).iterdir()] == ["quick.jsonl"]
 
 
-def test_a_damaged_archive_is_never_taken_for_good(archive, theirs, tmp_path):
-    for content in (b"", b"no archive", b"PK\x03\x04", LINE, archive.read_bytes()[:-50]):
-        (tmp_path / "other.zip").write_bytes(content)
-        with pytest.raises(RecordError, match="no archive"):
-            import_machines(tmp_path / "other.zip", tmp_path / "here")
-    whole, rng, refused = archive.read_bytes(), random.Random(5), 0
-    for turn in range(60):
-        damaged = bytearray(whole)
-        damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
-        (tmp_path / "damaged.zip").write_bytes(damaged)
-        here = tmp_path / f"here{turn}"
-        try:
+def test_a_damaged_archive_is_never_taken_for_good(archive, tmp_path):
+    whole, here = archive.read_bytes(), tmp_path / "here"
+    flipped = bytearray(whole)
+    flipped[whole.index(b"quick.jsonl") + 60] ^= 1  # of a file's content, whose checksum tells
+    for content in (b"", b"no archive", b"PK\x03\x04", LINE, whole[:-1], whole[: len(whole) // 2], bytes(flipped)):
+        (tmp_path / "damaged.zip").write_bytes(content)
+        with pytest.raises(RecordError):
             import_machines(tmp_path / "damaged.zip", here)
-        except RecordError:
-            refused += 1
-            assert not here.exists()
-        else:  # a bit that says nothing of the content, such as a date
-            assert read_folder(here) == read_folder(theirs)
-    assert refused > 30
+        assert not here.exists()

@@ -282,7 +282,7 @@ def test_walks_are_in_lock_step_with_the_oracle(name, options, shapes):
     tree = impls.make(name, 300, fanout=4, dtype="float64", **options)
     walk(tree, seed=8, steps=80, integers=False, exact=exact)
     tree = impls.make(name, 300, fanout=16, validate=False, **options)
-    arrays = Handing(tree, lambda each, first: np.full(first.size, each) if isinstance(each, float) else each)
+    arrays = Handing(tree, lambda part, first: np.full(first.size, part) if isinstance(part, float) else part)
     walk(arrays, seed=9, steps=80, integers=False, exact=exact)
 
 

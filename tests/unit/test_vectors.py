@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from impls.replay import LocalStorage
-from impls.training import TrainingError, load
+from impls.training import TrainingError, identity, load
 
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 gymnasium = pytest.importorskip("gymnasium", reason="actors need the extra `train`")
 from impls.training.actor import ACTING, Actor, Episode, Native, Separate, VectorActor, actor_of, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.weights import layout_of  # noqa: E402
-from tests.learning import assert_goes_on, change  # noqa: E402
+from tests.learning import assert_goes_on, change, tiny  # noqa: E402
 from tests.system.test_actors import Upright, fake  # noqa: E402
 
 FRAMES = {"shape": (84, 84), "dtype": "uint8", "frames": 4}
@@ -231,3 +231,10 @@ def test_random_actions_are_chosen_for_each_environment():
         actions = actor.step(None, 0.0, True).inserted.records["action"]
         assert actions.shape == ((8, 2) if kind == "ddpg" else (8,))
         assert len(np.unique(actions, axis=0)) == (8 if kind == "ddpg" else 2)
+
+
+def test_a_workload_keeps_the_identity_of_older_records():
+    assert identity(load("cartpole_dqn")) == "0a0f8f13"  # of records made before there were several environments
+    assert (
+        len({identity(workload) for workload in (carts(), carts(environments=1), tiny(), tiny(optimizer="sgd"))}) == 4
+    )
