@@ -5,8 +5,10 @@ import itertools
 import pickle
 from fractions import Fraction
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import impls
 from impls import to_numpy
@@ -517,6 +519,26 @@ def test_bad_settings_are_refused(name, options):
     else:
         with pytest.raises(ValueError, match="threads must be 1, not 2"):
             impls.make(name, 10, threads=2, **options)
+
+
+@hypothesis.settings(max_examples=20)
+@hypothesis.given(data=st.data())
+@every_implementation
+def test_any_refused_update_changes_nothing(name, options, data):
+    tree = filled(name, options, capacity=20, minimum=data.draw(st.booleans()))
+    batch = data.draw(st.integers(1, 30))
+    indices = np.array(data.draw(st.lists(st.integers(0, 19), min_size=batch, max_size=batch)))
+    priority = st.floats(0, min(1e30, tree.largest_priority))
+    values = np.array(data.draw(st.lists(priority, min_size=batch, max_size=batch)))
+    at = data.draw(st.integers(0, batch - 1))
+    if data.draw(st.booleans()):
+        indices[at] = data.draw(st.sampled_from([-1, 20, -(2**62), 2**62]))
+    else:
+        values[at] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf, -1e-9, 1e39]))
+    before = contents(tree)
+    with pytest.raises((ValueError, IndexError), match=f"at position {at}"):
+        tree.update(indices, values)
+    assert contents(tree) == before
 
 
 # State: rule of state_dict / load_state_dict, copies

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
@@ -193,11 +195,7 @@ def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
 # Pace
 
 
-PACES = [(1, 4, 0), (64, 200, 50), (64, 4, 0), (1, 200, 7), (5, 4, 1), (5, 5, 1), (5, 6, 1), (7, 50, 3), (33, 32, 2)]
-"""The interval of updates, the steps before the first, and a number of updates."""
-
-
-@pytest.mark.parametrize(("interval", "starts", "updates"), PACES)
+@given(st.integers(1, 64), st.integers(4, 200), st.integers(0, 50))
 def test_gradient_steps_are_due_as_in_the_serial_loop(interval, starts, updates):
     pace = Pace.of(small(update_interval=interval, learning_starts=starts), Arrangement(name="apart"))
     steps = range(1, starts + 5 * interval)
