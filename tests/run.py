@@ -24,6 +24,7 @@ from tests import branches
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "--strict-skips", "--durations=25", "--durations-min=1")
+NO_TESTS = 5  # pytest's exit code where it ran none
 WORKERS = ("--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder")
 DAILY = (
     *("tests/unit", "tests/system"),
@@ -69,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         if is_covered:
             branches.combine(Path(folder))
             print("\n".join(branches.describe(branches.count_branches(), branches.read_kept())))
-    return next((code for code in codes if code), 0)
+    return codes[0] or (codes[1] if codes[1] != NO_TESTS else 0)  # none of a few may have a clock
 
 
 if __name__ == "__main__":
