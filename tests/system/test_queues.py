@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from dse.solver import queues
 from dse.solver.law import outcome
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Problem, ProblemError
 from dse.solver.queues import Network, Visit, draw_factors, network, run, run_configuration, watch_queues
@@ -113,3 +114,20 @@ def test_a_thousand_shards_are_as_fast_as_sixteen():
     assert many.calls == 16 and many.requests == pytest.approx(few.requests, rel=0.1)
     assert all_of_them.requests < many.requests / 20
     assert few.age < many.age < all_of_them.age * 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "asked", "facts"),
+    [
+        (0.0, {}, "cpu 0.0"),
+        (float("inf"), {}, "cpu inf"),
+        (1.0, {"depth": -1}, "-1"),
+        (1.0, {"cv": float("nan")}, "nan"),
+        (1.0, {"steps": queues.STRETCHES - 1}, f"{queues.STRETCHES} {queues.STRETCHES - 1}"),
+        (1.0, {"cv": 30.0, "steps": queues.STRETCHES}, "cv 30"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(seconds, asked, facts):
+    with pytest.raises(ProblemError) as refusal:
+        queues.simulate(Network((Visit("cpu", seconds),)), **{"depth": 0} | asked)
+    assert all(fact in str(refusal.value) for fact in facts.split())
