@@ -311,6 +311,33 @@ def test_parts_that_differ_widen_the_interval(tmp_path, clock, monkeypatch):
     assert note.values["busy_share"] == pytest.approx(0.4, abs=0.005)
 
 
+def test_the_interval_holds_for_rows_of_larger_arrays(tmp_path, clock, monkeypatch):
+    def take(tree, steps, is_cold, is_row):
+        seconds = (1.4 if is_row else 1.0) * clock.step(tree) * len(steps)
+        clock.now += seconds
+        return seconds
+
+    monkeypatch.setattr(race_trees, "_take", take)
+    choice = ask(tmp_path).choice
+    assert choice.seconds == pytest.approx(1e-3, rel=1e-3)
+    assert choice.time.low > 0.8e-3
+    assert 1.4e-3 < choice.time.high < 1.5e-3
+
+
+def test_a_program_has_arguments_of_its_own():
+    steps = race_trees._program(race_trees.Question(100, 3, updates_per_sample=2.0, inserts=1))
+    arrays = [array for uniforms, errors, _ in steps for array in (uniforms, *errors)]
+    assert all(array.base is None for array in arrays)
+    assert sum(array.nbytes + 112 for array in arrays) > race_trees.POOL_BYTES / 3
+    tree = impls.make("numpy", 100)
+    tree.update(np.arange(100), 0.0)
+    tree.update([7], 1.0)
+    (uniforms, errors, (slot,)) = steps[5]
+    assert (uniforms.dtype, [each.dtype for each in errors], slot.tolist()) == (np.float64, [np.float32] * 2, [5])
+    assert race_trees._take(tree, [(uniforms, errors, [slot])], False, False) > 0
+    assert (tree.get(7), tree.get(5)) == (errors[-1][-1], 1.0)
+
+
 def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys, monkeypatch):
     words = ["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1", "--results"]
     locked = tmp_path / "file"
