@@ -242,6 +242,7 @@ def resources(learner: Learner) -> Resources:
     return resources_of(learner.network, learner.pipelines, learner.units, learner.update_units, memory, learner.mac)
 
 
+@functools.lru_cache(maxsize=1 << 15)  # a search over batches and shares of a device asks for most of them ten times
 def resources_of(
     network: Network, pipelines: int, units: tuple[int, ...], update_units: int, memory: Memory, mac: Mac
 ) -> Resources:
