@@ -52,7 +52,10 @@ KILLERS = "killers.json"
 PORTIONS = (0, 8, 40, 120)  # of the tests that enter a fault, run at a time where its killer is looked for
 KEPT = "tests/system/test_kept.py::test_nothing_that_was_kept_has_changed[{}]"
 LAST = {  # tests that take a minute, by where a fault is: whether what was kept is what there is, and of the page
-    "impls/": ("tests.settings", "tests.curves", "tests.golden"),
+    "impls/fpga/": ("tests.golden",),
+    "impls/replay/": ("tests.curves",),
+    "impls/sumtree/": ("tests.curves",),
+    "impls/training/": ("tests.curves", "tests.settings"),
     "dse/": ("tests.golden", "tests.options_net"),
     "benchmarks/": ("tests.cells",),
     "reports/": ("reports.readmes --check",),
