@@ -237,8 +237,7 @@ def update_cycles(network: Network, pipelines: int, units: int) -> int:
 def resources(learner: Learner) -> Resources:
     """Resources of units and buffers: counted, not synthesized; FIFO control and addressing are in a unit's LUT and
     FF."""
-    most = sys.maxsize if learner.uram is None else learner.uram
-    memory = most, learner.streamed, learner.block
+    memory = sys.maxsize if learner.uram is None else learner.uram, learner.streamed, learner.block
     return resources_of(learner.network, learner.pipelines, learner.units, learner.update_units, memory, learner.mac)
 
 
