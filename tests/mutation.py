@@ -49,7 +49,7 @@ OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILI
 FAILED, PASSED = 1, 0  # pytest's exit codes
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # that end an interpreter
 KILLERS = "killers.json"
-PORTIONS = (0, 8, 40, 120)  # of the tests that enter a fault, run at a time where its killer is looked for
+PORTIONS = (0, 8, 40, 120, 480)  # of the tests that enter a fault, run at a time where its killer is looked for
 KEPT = "tests/system/test_kept.py::test_nothing_that_was_kept_has_changed[{}]"
 LAST = {  # tests that take a minute, by where a fault is: whether what was kept is what there is, and of the page
     "impls/fpga/": ("tests.golden",),
