@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         if is_covered:
             branches.combine(Path(folder))
             print("\n".join(branches.describe(branches.count_branches(), branches.read_kept())))
-    return codes[0] or (codes[1] if codes[1] != NO_TESTS else 0)  # none of a few may have a clock
+    return codes[0] or (codes[1] if codes[1] != NO_TESTS else 0)  # perhaps no test asserts on a clock
 
 
 if __name__ == "__main__":

@@ -128,6 +128,16 @@ def operation(tree, op, seed):
     return calls[op]
 
 
+def call_or_exit(call):
+    """Call; where that fails, print why and end the process with exit code 1."""
+    try:
+        call()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
 @contextlib.contextmanager
 def running(calls):
     """Each call over and over on a thread of its own; the process ends with 1 if one of them fails."""
@@ -135,12 +145,7 @@ def running(calls):
 
     def work(call):
         while not stop.is_set():
-            try:
-                call()
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
+            call_or_exit(call)
 
     workers = [threading.Thread(target=work, args=(call,)) for call in calls]
     for worker in workers:
@@ -451,12 +456,7 @@ def child_of(call, seconds=30):
     """Run the call in a forked child, which ends with 0 if all is well."""
     if (child := os.fork()) == 0:
         signal.alarm(seconds)
-        try:
-            call()
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
+        call_or_exit(call)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
